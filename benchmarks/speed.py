@@ -1,0 +1,218 @@
+"""Speed as ratios measured in one run: both sides interleaved, medians, and how noisy the run was.
+
+Prints a table, writes benchmarks/speed.json, and exits with 1 if a bar is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from captum.attr import IntegratedGradients, NoiseTunnel, Saliency
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import agop
+from agop.networks import CNN8by8, ResNet18
+
+Side = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of two median times, the bar it has to reach, and the spread of its repeats."""
+
+    what: str
+    ratio: float
+    bar: float
+    at_least: bool
+    numerator_ms: float
+    denominator_ms: float
+    noise: float
+
+    @property
+    def holds(self) -> bool:
+        """True if the bar is reached."""
+        return self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
+
+
+def measured(what: str, numerator: Side, denominator: Side, bar: float, *, at_least: bool, repeats: int = 15) -> Ratio:
+    """The ratio of medians over interleaved repeats, after one warm-up each."""
+    numerator(), denominator()
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        for side, taken in zip((numerator, denominator), times, strict=True):
+            start = time.perf_counter()
+            side()
+            taken.append(time.perf_counter() - start)
+    above, below = (statistics.median(taken) for taken in times)
+    noise = max(_spread(taken) for taken in times)
+    return Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
+
+
+def _spread(taken: list[float]) -> float:
+    """Half the distance between the quartiles, over the median."""
+    low, middle, high = statistics.quantiles(taken, n=4)
+    return (high - low) / 2 / middle
+
+
+def per_sample_loop(model: nn.Module, images: Tensor) -> None:
+    """The paper's algorithm: a forward and a backward pass each."""
+    for image in images:
+        leaf = image[None].clone().requires_grad_()
+        logits = model(leaf)
+        torch.autograd.grad(logits[0, logits.argmax()], leaf)
+
+
+def gradients(name: str, model: nn.Module, images: Tensor, bar: float) -> Ratio:
+    model.eval()
+    return measured(
+        f"input gradients, batch 64, {name}: per-sample loop ÷ ours",
+        lambda: per_sample_loop(model, images), lambda: agop.input_gradients(model, images), bar, at_least=True, repeats=9,
+    )  # fmt: skip
+
+
+def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ratio:
+    model.train()
+    labels = torch.randint(0, 2, (len(images),))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-5)
+    hook = agop.AGOPTrainingHook(model)
+
+    def plain() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    def hooked() -> None:
+        plain()
+        hook.step(images, labels)
+
+    repeats = 11 if images[0].numel() > 1000 else 301
+    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=repeats)
+
+
+def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
+    """The setting of a rival that is fastest here."""
+    def taken(setting: int | None) -> float:
+        run(setting)
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            run(setting)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    return min(settings, key=taken)
+
+
+def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float, float], prepared: bool) -> list[Ratio]:
+    """Integrated Gradients and SmoothGrad against Captum at its best batch setting."""
+    model.eval()
+    targets = model(images).argmax(1)
+    ours = agop.prepare(model) if prepared else model
+    rival, tunnel = IntegratedGradients(model), NoiseTunnel(Saliency(model))
+
+    def integrated(rows: int | None) -> Tensor:
+        result: Tensor = rival.attribute(
+            images.clone(), target=targets, n_steps=50, method="riemann_right", internal_batch_size=rows
+        )
+        return result.abs().sum(1)
+
+    def smoothed(together: int | None) -> Tensor:
+        result: Tensor = tunnel.attribute(
+            images.clone(), nt_type="smoothgrad", nt_samples=50, stdevs=0.15, target=targets, abs=False,
+            nt_samples_batch_size=together,
+        )  # fmt: skip
+        return result.abs().sum(1)
+
+    rows = best_setting(integrated, (None, 16, 64, 256, 1024))
+    together = best_setting(smoothed, (None, 1, 4, 16))
+    which = f"{name}{', prepared' if prepared else ''}"
+    ratios = []
+    for method, theirs, setting, bar in (
+        ("integrated-gradients", integrated, rows, bars[0]), ("smoothgrad", smoothed, together, bars[1]),
+    ):  # fmt: skip
+        ratios.append(
+            measured(
+                f"{method}, 50 passes, {which}: Captum (best setting: {setting}) ÷ ours",
+                lambda theirs=theirs, setting=setting: theirs(setting),
+                lambda method=method: agop.explain(ours, images, method, target=targets),
+                bar, at_least=True, repeats=7,
+            )  # fmt: skip
+        )
+    expected, found = integrated(rows), agop.explain(ours, images, "integrated-gradients", target=targets)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
+    return ratios
+
+
+def agop_methods() -> list[Ratio]:
+    small, large = CNN8by8().eval(), ResNet18(10).eval()
+    ratios = []
+    for name, model, images in (("CNN8by8", small, torch.randn(64, 1, 8, 8)), ("ResNet-18, 64 px", large, torch.randn(16, 3, 64, 64))):
+        prior = agop.fit(model, [images], only_correct=False, progress=False)
+        weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # used in this turn
+        vanilla = lambda: agop.explain(model, images, "vanilla")  # noqa: B023, E731
+        repeats = 301 if model is small else 41
+        ratios.append(
+            measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=repeats)
+        )
+    photo, thousand = torch.randn(1, 3, 224, 224), torch.zeros(1, 3, 224, 224).expand(1000, -1, -1, -1)
+    prior = agop.fit(large, [photo], only_correct=False, progress=False)
+    with torch.no_grad():
+        ratios.append(
+            measured(
+                "agop-global, 1,000 maps at 224 px ÷ one forward pass of ResNet-18",
+                lambda: agop.explain(large, thousand, "agop-global", prior), lambda: large(photo),
+                0.01, at_least=False, repeats=41,
+            )  # fmt: skip
+        )
+    return ratios
+
+
+def memory_growth() -> dict[str, int]:
+    """Bytes the hook keeps after 10 and after 100 steps on 64×64 images."""
+    model, images = ResNet18(2), torch.randn(2, 3, 64, 64)
+    labels, hook, kept = torch.tensor([0, 1]), agop.AGOPTrainingHook(model, only_correct=False), {}
+    for step in range(1, 101):
+        hook.step(images, labels)
+        if step in (10, 100):
+            kept[str(step)] = sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, Tensor))
+    return kept
+
+
+def main() -> int:
+    torch.manual_seed(0)
+    small, large = torch.randn(64, 1, 8, 8), torch.randn(64, 3, 64, 64)
+    console = Console()
+    ratios: list[Ratio] = []
+    with console.status("measuring, about two minutes"):
+        ratios += [gradients("CNN8by8", CNN8by8(), small, 20), gradients("ResNet-18, 64 px", ResNet18(2), large, 4)]
+        ratios += [training_step("CNN8by8", CNN8by8(), small, 2.0), training_step("ResNet-18, 64 px", ResNet18(2), large, 1.8)]
+        ratios += path_methods("CNN8by8", CNN8by8(), small, (2.0, 2.0), False)
+        for prepared, bar in ((False, 1.0), (True, 1.3)):
+            ratios += path_methods("ResNet-18, 64 px", ResNet18(2), large[:4], (bar, bar), prepared)
+        ratios += agop_methods()
+        kept = memory_growth()
+    table = Table("what", "ratio", "bar", "noise", "", title="Ratios of median times")
+    for r in ratios:
+        bar = f"{'≥' if r.at_least else '≤'} {r.bar:g}"
+        table.add_row(r.what, f"{r.ratio:.3g}", bar, f"±{r.noise:.0%}", "holds" if r.holds else "[red]missed[/]")
+    console.print(table)
+    console.print(f"kept by the hook after 10 and 100 steps: {kept['10']:,} and {kept['100']:,} bytes (3·64·64 float64 + counts)")
+    about = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()}
+    result = {"about": about, "ratios": [asdict(r) | {"holds": r.holds} for r in ratios], "hook_bytes": kept}
+    Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all(r.holds for r in ratios) and kept["10"] == kept["100"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Explain image classifiers with the Average Gradient Outer Product."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agop import methods, networks, scenarios
+    from agop.errors import AGOPError, AGOPWarning
+    from agop.explaining import explain
+    from agop.fitting import fit
+    from agop.gradients import input_gradients
+    from agop.preparing import prepare
+    from agop.statistic import AGOP
+    from agop.training import AGOPTrainingHook
+
+__all__ = [
+    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "explain", "fit", "input_gradients",
+    "methods", "networks", "prepare", "scenarios",
+]  # fmt: skip
+
+# Imported on first use: what reads only files, and --help, should not wait for torch.
+_HOMES = {
+    "AGOP": "statistic", "AGOPError": "errors", "AGOPTrainingHook": "training", "AGOPWarning": "errors",
+    "explain": "explaining", "fit": "fitting", "input_gradients": "gradients", "prepare": "preparing",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"agop.{_HOMES[name]}"), name)
+    if name in __all__:
+        return import_module(f"agop.{name}")
+    if name == "__version__":
+        return import_module("importlib.metadata").version("agop")
+    raise AttributeError(f"module 'agop' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

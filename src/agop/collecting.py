@@ -1,0 +1,76 @@
+"""One batch into the sums: the step that the training hook and fit share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from agop.accumulator import Accumulator
+from agop.errors import GradientError, InputError, NoSamplesError
+from agop.gradients import check_images, probing
+from agop.targets import check_range, class_count, labels_for
+
+
+class Collector:
+    """Adds batches to an accumulator by the paper's rule: the predicted class's logit, and with
+    only_correct only the samples whose prediction is their label."""
+
+    def __init__(self, only_correct: bool, per_class: bool, nan: str) -> None:
+        if nan not in ("raise", "skip"):
+            raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
+        self.only_correct, self.nan = only_correct, nan
+        self.sums = Accumulator(per_class)
+        self.seen = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What decides which samples count and how."""
+        return {"only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan}
+
+    def add(self, model: nn.Module, images: Tensor, labels: Any) -> None:
+        """One pass over a batch. If it raises, the sums are as they were."""
+        check_images(images)
+        if labels is None and self.only_correct:
+            raise InputError("only_correct=True needs labels: pass them, or set only_correct=False")
+        truth = None if labels is None else labels_for(labels, len(images))
+        with probing(model) as probe:
+            found = probe.gradients(images)
+        counted = found.targets.new_ones(len(images)).bool()
+        if truth is not None:
+            truth = truth.to(found.targets.device)
+            check_range(truth, class_count(found.logits), "label")
+            if self.only_correct:
+                counted = found.targets == truth
+        finite = found.values.flatten(1).isfinite().all(dim=1)
+        self._check(counted & ~finite)
+        keep = counted & finite
+        everyone = bool(keep.all())
+        self.sums.update(
+            found.values if everyone else found.values[keep],
+            found.targets if everyone else found.targets[keep],
+            class_count(found.logits),
+        )
+        self.sums.skipped += int((counted & ~finite).sum())
+        self.seen += len(images)
+
+    def total(self, if_nothing_seen: str) -> Accumulator:
+        """The sums of all ranks; an error that says why if no sample counts."""
+        sums = self.sums.sync()
+        if sums.count:
+            return sums
+        why = if_nothing_seen
+        if sums.skipped:
+            why = f"{sums.skipped} had NaN or infinite gradients: look at the images and the weights"
+        elif self.seen:
+            why = (f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
+                   "only_correct=False")
+        raise NoSamplesError(f"no sample was counted: {why}")
+
+    def _check(self, broken: Tensor) -> None:
+        if self.nan == "raise" and bool(broken.any()):
+            sample = int(broken.nonzero()[0])
+            raise GradientError(
+                f"the gradient of sample {sample} of this batch is NaN or infinite ({int(broken.sum())} of "
+                f"{len(broken)} samples): look at the images and weights, or pass nan='skip' to leave them out"
+            )

@@ -1,0 +1,102 @@
+"""explain(): a method by name, or configured, on a batch of images."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agop import methods
+from agop.errors import GradientError, InputError, PriorError, warn
+from agop.gradients import Probe, check_images, probing, rows_for
+from agop.layers import Layer
+from agop.methods import Job, Method
+from agop.statistic import AGOP
+from agop.targets import Target, check_range, given
+
+
+def explain(
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method = "agop-weighted",
+    prior: AGOP | None = None,
+    target: Target = None,
+    layer: Layer = None,
+    batch_size: int | None = None,
+    *,
+    nan: str = "raise",
+) -> Tensor:
+    """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
+
+    `target` is a class, or one an image, and the predicted class if None. `layer` is for the methods
+    that weigh a layer's map. `batch_size` bounds how many images go through the model at once, and so
+    the memory. With nan="skip" an image whose map is not finite gets a map of NaN and a warning.
+    """
+    check_images(images)
+    method = _configured(method, layer)
+    targets = given(target, len(images))
+    if nan not in ("raise", "skip"):
+        raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
+    if method.needs_prior:
+        _check_prior(method, prior, model, images, targets)
+    job = Job(images, targets, rows_for(images, batch_size), prior)
+    if not method.needs_model:
+        return method.maps(Probe(model), job).to(images.device)
+    with probing(model) as probe:
+        maps = _in_parts(method.prepared(probe, images[:1]), probe, job)
+    return _finite(maps, nan)
+
+
+def _in_parts(method: Method, probe: Probe, job: Job) -> Tensor:
+    """The maps of all images, at most `rows` of them in the model at once."""
+    images = job.images.split(job.rows)
+    targets = [None] * len(images) if job.targets is None else job.targets.split(job.rows)
+    parts = [
+        method.maps(probe, replace(job, images=part, targets=target)).to(job.images.device)
+        for part, target in zip(images, targets, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _configured(method: Any, layer: Layer) -> Method:
+    if isinstance(method, str):
+        method = methods.get(method)()
+    elif isinstance(method, type) and issubclass(method, Method):
+        method = method()
+    if not isinstance(method, Method):
+        raise InputError(f"method is a {type(method).__name__}: give a name or an agop.methods object")
+    if layer is None:
+        return method
+    if "layer" not in {field.name for field in fields(method)}:
+        raise InputError(f"layer= is for gradcam and gradcam++, not for {method.name}: leave it out")
+    return replace(method, layer=layer)  # type: ignore[call-arg]  # the field was just looked for
+
+
+def _check_prior(
+    method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None
+) -> None:
+    if prior is None:
+        raise PriorError(f"{method.name} needs a prior: make one with agop.fit or `agop fit`, or pass prior=")
+    if not isinstance(prior, AGOP):
+        raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
+    prior.check(model, images)
+    if targets is not None and "classes" in prior.provenance:
+        check_range(targets, prior.provenance["classes"], "target")
+
+
+def _finite(maps: Tensor, nan: str) -> Tensor:
+    """The maps, if all are finite; else an error, or maps of NaN and a warning."""
+    broken = (~maps.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
+    if not broken:
+        return maps
+    which = ", ".join(map(str, broken[:5])) + (" …" if len(broken) > 5 else "")
+    if nan == "raise":
+        raise GradientError(
+            f"NaN or infinite gradients for sample {which} ({len(broken)} of {len(maps)}): look at these "
+            "images and the model's weights, or pass nan='skip' to get maps of NaN for them"
+        )
+    warn(f"NaN or infinite gradients for sample {which} ({len(broken)} of {len(maps)}): their maps are NaN")
+    maps[broken] = torch.nan
+    return maps

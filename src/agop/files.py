@@ -1,0 +1,44 @@
+"""Files that are either whole or not there: written beside, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from agop.errors import FileError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write the file, or leave the one that was there; a reader never sees half of it."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        old = "; the file that was there is unchanged" if path.exists() else ""
+        raise FileError(f"could not write {path}: {error.strerror or error}{old}") from error
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def read_whole(path: Path) -> bytes:
+    """The file's bytes."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"could not read {path}: {error.strerror or error}") from error
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,75 @@
+"""fit(): the accumulator over a loader, for a model already trained."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agop.collecting import Collector
+from agop.errors import AGOPWarning, InputError
+from agop.gradients import check_images, probing
+from agop.preparing import prepare
+from agop.progress import track
+from agop.statistic import CHECKPOINT, AGOP
+
+_IMAGE_KEYS = ("pixel_values", "images", "image", "x")
+_LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+
+
+def fit(
+    model: nn.Module,
+    loader: Iterable[Any],
+    only_correct: bool = True,
+    per_class: bool = False,
+    progress: bool = True,
+    *,
+    nan: str = "raise",
+) -> AGOP:
+    """The AGOP of a trained model over a loader of (images, labels) or dicts; images alone without only_correct.
+
+    Under torch.distributed each rank passes its share of the data and gets the statistic of all.
+    With nan="skip" samples whose gradient is not finite are left out and counted.
+    """
+    collector = Collector(only_correct, per_class, nan)
+    faster: nn.Module | None = None
+    for batch in track(loader, "agop", show=progress):
+        images, labels = _images_and_labels(batch)
+        check_images(images)
+        if faster is None:
+            faster = _prepared_if_equal(model, images)
+        collector.add(faster, images, labels)
+    sums = collector.total("the loader is empty: check the data set and the batch size")
+    return AGOP.from_sums(sums, model, CHECKPOINT, collector.options)
+
+
+def _images_and_labels(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, Mapping):
+        images = next((batch[key] for key in _IMAGE_KEYS if key in batch), None)
+        labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
+        if images is None:
+            raise InputError(f"a batch has keys {list(batch)}, none of them {', '.join(_IMAGE_KEYS)}: rename one")
+        return images, labels
+    if isinstance(batch, (tuple, list)) and batch:
+        return batch[0], batch[1] if len(batch) > 1 else None
+    raise InputError(f"a batch is a {type(batch).__name__}: the loader should give (images, labels)")
+
+
+def _prepared_if_equal(model: nn.Module, images: Tensor) -> nn.Module:
+    """A prepared copy where there is something to fold and it is seen to give the same logits."""
+    if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
+        return model
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AGOPWarning)
+            prepared = prepare(model)
+        with probing(model) as ours, probing(prepared) as theirs:
+            same = torch.allclose(ours.logits(images), theirs.logits(images), rtol=1e-3, atol=1e-4)
+    except Exception:  # whatever keeps a model from being copied or rewritten, the model itself still works
+        return model
+    return prepared if same else model

@@ -1,0 +1,179 @@
+"""The gradient source: the gradients of class logits with respect to images, a batch at a time.
+
+In eval mode samples do not meet, so one backward pass of the *sum* of the chosen logits gives every
+sample its own gradient: what a loop over samples gives, many times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from agop.errors import InputError, ModelError
+from agop.targets import check_range, class_count, class_logits, logits_of, predicted
+from agop.undisturbed import undisturbed
+
+# Numbers in one pass when the caller names no batch size. Larger passes were no faster on a CPU.
+_NUMBERS_A_PASS = {"cpu": 2**20}
+_NUMBERS_A_PASS_ELSEWHERE = 2**23
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients (N,C,H,W) of the targets' logits, with the logits (N,K) and the targets (N,)."""
+
+    values: Tensor
+    logits: Tensor
+    targets: Tensor
+
+
+class Probe:
+    """A model held still: asks it for logits and input gradients. Made by `probing`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        weight = next((p for p in model.parameters() if p.is_floating_point()), None)
+        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device}
+        self._dtype = None if weight is None else weight.dtype
+        self._mixes_samples = any(_uses_batch_statistics(module) for module in model.modules())
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (N,K) without a graph."""
+        with torch.no_grad():
+            parts = [self.forward(self.placed(part)) for part in self._parts(images)]
+        return torch.cat(parts)
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Predicted classes (N,)."""
+        return predicted(self.logits(images))
+
+    def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
+        """Gradients of each sample's target logit (predicted if None), in one backward pass."""
+        parts = self._parts(images)
+        if len(parts) == 1:
+            return self._gradients(images, targets)
+        chosen = parts if targets is None else targets.split(1)
+        each = [
+            self._gradients(part, None if targets is None else target)
+            for part, target in zip(parts, chosen, strict=True)
+        ]
+        return Gradients(
+            torch.cat([g.values for g in each]),
+            torch.cat([g.logits for g in each]),
+            torch.cat([g.targets for g in each]),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N,K) of images already in place, with a graph if they need one."""
+        try:
+            output = self.model(images)
+        except (RuntimeError, AssertionError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise ModelError(
+                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}"
+            ) from error
+        return logits_of(output, len(images))
+
+    def placed(self, images: Tensor) -> Tensor:
+        """The images on the model's device, in its dtype, and never an inference tensor."""
+        images = images.detach().to(dtype=self._dtype, **self._place)
+        return images.clone() if images.is_inference() else images
+
+    def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
+        """The targets on the logits' device and in range; predicted classes if None."""
+        if targets is None:
+            return predicted(logits)
+        targets = targets.to(logits.device)
+        check_range(targets, class_count(logits), "target")
+        return targets
+
+    def _gradients(self, images: Tensor, targets: Tensor | None) -> Gradients:
+        leaf = self.placed(images).requires_grad_()
+        # The model gets a copy: one that starts with an in-place operation may not write to a leaf.
+        logits = self.forward(leaf.clone())
+        targets = self.checked(targets, logits.detach())
+        values = derivative(class_logits(logits, targets), leaf)
+        return Gradients(values, logits.detach(), targets)
+
+    def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        return images.split(1) if self._mixes_samples and len(images) > 1 else (images,)
+
+
+@contextmanager
+def probing(model: nn.Module) -> Iterator[Probe]:
+    """A Probe of the model, which is put back as it was found, also after an error."""
+    model = unwrapped(model)
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise ModelError(
+            "the model's parameters were made under torch.inference_mode() and have no gradients: "
+            "build or load the model outside of it"
+        )
+    with undisturbed(model):
+        yield Probe(model)
+
+
+def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
+    """Gradients (N,C,H,W) of each image's target logit, predicted if None, in one backward pass."""
+    check_images(images)
+    with probing(model) as probe:
+        return probe.gradients(images, targets)
+
+
+def derivative(class_logits: Tensor, inputs: Tensor) -> Tensor:
+    """The gradient of the summed logits with respect to inputs, of the same shape."""
+    if not class_logits.requires_grad:
+        raise ModelError(
+            "the model's output does not depend on its input through differentiable operations: "
+            "look for detach(), no_grad() or a rounding step in its forward pass"
+        )
+    (values,) = torch.autograd.grad(class_logits.sum(), inputs, allow_unused=True)
+    if values is None:
+        raise ModelError("the model's output does not depend on its input")
+    return values.detach()
+
+
+def check_images(images: Any) -> None:
+    """Raise unless images are a non-empty floating-point batch (N,C,H,W)."""
+    if not isinstance(images, Tensor):
+        raise InputError(f"images are a {type(images).__name__}: give a torch tensor (N,C,H,W)")
+    if images.ndim != 4:
+        hint = " (for one image, images[None])" if images.ndim == 3 else ""
+        raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}")
+    if not images.is_floating_point():
+        raise InputError(
+            f"images are {images.dtype}: convert and scale them as in training, "
+            "for example images.float() / 255"
+        )
+    if images.numel() == 0:
+        raise InputError(f"images have shape {tuple(images.shape)}: give at least one image")
+
+
+def rows_for(images: Tensor, batch_size: int | None) -> int:
+    """How many images go through the model at once: batch_size, or what suits their size."""
+    if batch_size is None:
+        numbers = _NUMBERS_A_PASS.get(images.device.type, _NUMBERS_A_PASS_ELSEWHERE)
+        return max(1, numbers // images[0].numel())
+    if batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: give 1 or more, or None")
+    return batch_size
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DataParallel, DistributedDataParallel or torch.compile, whose own passes
+    would reduce gradients or compile again."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, parallel) else model._orig_mod
+    return model
+
+
+def _uses_batch_statistics(module: nn.Module) -> bool:
+    """True for a batch norm without running statistics: it mixes samples in eval mode too."""
+    return isinstance(module, _BatchNorm) and module.running_mean is None

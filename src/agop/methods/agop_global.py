@@ -1,0 +1,24 @@
+"""AGOP-Global: diag(M) itself, the same for every image, without any pass through the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method
+
+
+@dataclass(frozen=True)
+class AGOPGlobal(Method):
+    """Σ_channels diag(M), as one map seen N times: N maps take the memory of one."""
+
+    name: ClassVar[str] = "agop-global"
+    needs_prior: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        return job.prior.map().to(torch.float32).expand(len(job.images), -1, -1)

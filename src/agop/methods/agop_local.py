@@ -1,0 +1,22 @@
+"""AGOP-Local: the AGOP of a single sample, as |g| instead of g²."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method
+from agop.saliency import reduced
+
+
+@dataclass(frozen=True)
+class AGOPLocal(Method):
+    """Σ_channels |∂f/∂x|: the same numbers as VanillaGrad, by definition of the paper."""
+
+    name: ClassVar[str] = "agop-local"
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        return reduced(probe.gradients(job.images, job.targets).values)

@@ -1,0 +1,24 @@
+"""AGOP-Weighted: the gradient, weighted by what the model relied on over the training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method
+from agop.saliency import reduced
+
+
+@dataclass(frozen=True)
+class AGOPWeighted(Method):
+    """Σ_channels |∂f/∂x| · sqrt(diag(M) / max diag(M))."""
+
+    name: ClassVar[str] = "agop-weighted"
+    needs_prior: ClassVar[bool] = True
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        weights = job.prior.weights()
+        return reduced(probe.gradients(job.images, job.targets).values, weights)

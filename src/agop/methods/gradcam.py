@@ -1,0 +1,21 @@
+"""GradCAM: a layer's feature maps, each weighted by its mean gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from agop.layers import FeatureMaps
+from agop.methods.layer_method import LayerMethod
+
+
+@dataclass(frozen=True)
+class GradCAM(LayerMethod):
+    """w_k = mean over the map of ∂f/∂A_k."""
+
+    name: ClassVar[str] = "gradcam"
+
+    def weights(self, features: FeatureMaps) -> Tensor:
+        return features.gradients.mean(dim=(2, 3))

@@ -1,0 +1,26 @@
+"""GradCAM++: a layer's feature maps, weighted by their positive gradients, each pixel by its share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from agop.layers import FeatureMaps
+from agop.methods.layer_method import LayerMethod
+
+
+@dataclass(frozen=True)
+class GradCAMPlusPlus(LayerMethod):
+    """w_k = Σ_ij α_ij · ReLU(g_ij) with α_ij = g_ij² / (2 g_ij² + Σ_ab A_ab · g_ij³), 0 where g_ij = 0."""
+
+    name: ClassVar[str] = "gradcam++"
+
+    def weights(self, features: FeatureMaps) -> Tensor:
+        g, total = features.gradients, features.activations.sum(dim=(2, 3), keepdim=True)
+        # g² cancels: dividing by it would underflow for the small gradients of a deep layer.
+        share = 2 + total * g
+        alpha = torch.where((g != 0) & (share != 0), 1 / share, 0.0)
+        return (alpha * g.relu()).sum(dim=(2, 3))

@@ -1,0 +1,26 @@
+"""Uniform noise: what a method scores that knows nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method
+
+
+@dataclass(frozen=True)
+class Random(Method):
+    """Each pixel of each map uniform in 0 .. 1."""
+
+    name: ClassVar[str] = "random"
+    needs_model: ClassVar[bool] = False
+    seed: int = 0
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        samples, _, height, width = job.images.shape
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.rand(samples, height, width, generator=generator)

@@ -1,0 +1,39 @@
+"""SmoothGrad: the gradient averaged over noisy copies of the image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method, check_positive, mean_gradients
+from agop.saliency import reduced
+
+
+@dataclass(frozen=True)
+class SmoothGrad(Method):
+    """Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal with standard deviation sigma.
+
+    The noise comes from the seed and is the same for every image, so that an image's map does not
+    depend on the images around it.
+    """
+
+    name: ClassVar[str] = "smoothgrad"
+    samples: int = 50
+    sigma: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_positive(self, "samples", self.samples)
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed)
+        shape = job.images.shape[1:]
+
+        def noisy(_: int, images: Tensor) -> Tensor:
+            return images + self.sigma * torch.randn(shape, generator=generator).to(images)
+
+        return reduced(mean_gradients(probe, job, self.samples, noisy))

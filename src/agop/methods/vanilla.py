@@ -1,0 +1,22 @@
+"""VanillaGrad: the absolute gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from agop.gradients import Probe
+from agop.methods.base import Job, Method
+from agop.saliency import reduced
+
+
+@dataclass(frozen=True)
+class Vanilla(Method):
+    """Σ_channels |∂f/∂x|."""
+
+    name: ClassVar[str] = "vanilla"
+
+    def maps(self, probe: Probe, job: Job) -> Tensor:
+        return reduced(probe.gradients(job.images, job.targets).values)

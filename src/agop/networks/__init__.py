@@ -1,0 +1,9 @@
+"""Networks of the paper, and a user's own from a spec."""
+
+from __future__ import annotations
+
+from agop.networks.cnn8by8 import CNN8by8
+from agop.networks.resnet18 import ResNet18
+from agop.networks.spec import load_model
+
+__all__ = ["CNN8by8", "ResNet18", "load_model"]

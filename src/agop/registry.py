@@ -1,0 +1,50 @@
+"""Name → plug-in, with "did you mean"."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Generic, TypeVar
+
+from agop.errors import InputError, UnknownNameError
+
+P = TypeVar("P")
+
+
+class Registry(Generic[P]):
+    """The plug-ins of one kind, each under its name, in the order they were registered."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._plugins: dict[str, P] = {}
+
+    def add(self, name: str, plugin: P) -> None:
+        """Register a plug-in; a second one of the same name is a mistake."""
+        if self._plugins.get(name, plugin) is not plugin:
+            raise InputError(f"there is already a {self.kind} named {name!r}: choose another name")
+        self._plugins[name] = plugin
+
+    def names(self) -> list[str]:
+        """The names, in order of registration."""
+        return list(self._plugins)
+
+    def get(self, name: str) -> P:
+        """The plug-in of that name."""
+        if name not in self._plugins:
+            raise unknown(self.kind, name, self.names())
+        return self._plugins[name]
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
+    """The error for a name nobody carries, with the closest known one."""
+    close = get_close_matches(str(name).lower().replace("_", "-"), known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return UnknownNameError(f"no {kind} is named {name!r}: {hint}Known: {', '.join(known)}")
+
+
+def import_all(package: str, path: Sequence[str]) -> None:
+    """Import every module of a package, so that its plug-ins register themselves."""
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")

@@ -1,0 +1,47 @@
+"""From gradients to maps, and from maps to pictures: the one place where channels are reduced."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Every 32nd colour of matplotlib's inferno: perceptually uniform, and monotone in lightness.
+_INFERNO = np.array(
+    [[0, 0, 4], [31, 12, 72], [85, 15, 109], [136, 34, 106], [186, 54, 85],
+     [227, 89, 51], [249, 140, 10], [249, 201, 50], [252, 255, 164]], dtype=np.float64,
+)  # fmt: skip
+
+Picture = NDArray[np.uint8]
+
+
+def reduced(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Maps (N,H,W), non-negative: the sum over channels of |attribution (N,C,H,W)|, weighted (C,H,W)."""
+    values = attribution.abs().to(wide(attribution.dtype))
+    if weights is None:
+        return values.sum(dim=1)
+    return torch.einsum("nchw,chw->nhw", values, weights.to(values.device, values.dtype))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype maps are kept in: at least float32."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def heat(saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
+    """Colours (H,W,3) of a map (H,W); `scale` is the value of the brightest colour (its maximum)."""
+    top = float(saliency.max()) if scale is None else scale
+    place = np.clip(saliency / top, 0, 1) if top > 0 else np.zeros_like(saliency)
+    steps = np.linspace(0, 1, len(_INFERNO))
+    channels = [np.interp(place, steps, _INFERNO[:, channel]) for channel in range(3)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def overlay(picture: Picture, saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
+    """The picture (H,W,3) dimmed to grey, with the map's colours where the map is strong."""
+    top = float(saliency.max()) if scale is None else scale
+    strength = np.clip(saliency / top, 0, 1)[..., None] if top > 0 else np.zeros((*saliency.shape, 1))
+    grey = picture.mean(axis=-1, keepdims=True) * 0.7
+    opacity = 0.15 + 0.85 * np.sqrt(strength)
+    return ((1 - opacity) * grey + opacity * heat(saliency, top)).round().astype(np.uint8)

@@ -1,0 +1,101 @@
+"""AGOPTrainingHook: the accumulator inside a training loop, with snapshots."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from agop.accumulator import Accumulator
+from agop.collecting import Collector
+from agop.errors import FileError, InputError, warn
+from agop.statistic import TRAINING, AGOP
+
+
+class AGOPTrainingHook:
+    """Collects diag(M) while a model trains, and leaves the training exactly as it was.
+
+    Call `step` once a batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k
+    only each k-th call makes a pass. With `snapshot_dir` the statistic so far is written there every
+    `snapshot_every` calls, as step-00000100.safetensors and so on (under torch.distributed each rank
+    its own); `finalize` joins all ranks. With nan="skip" samples whose gradient is not finite are
+    left out and counted.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        only_correct: bool = True,
+        every: int = 1,
+        snapshot_every: int = 100,
+        snapshot_dir: str | os.PathLike[str] | None = None,
+        per_class: bool = False,
+        *,
+        nan: str = "raise",
+    ) -> None:
+        for name, value in (("every", every), ("snapshot_every", snapshot_every)):
+            if value < 1:
+                raise InputError(f"{name} is {value}: give 1 or more")
+        self.model = model
+        self.every = every
+        self.snapshot_every = snapshot_every
+        self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
+        self.steps = 0
+        self._collector = Collector(only_correct, per_class, nan)
+
+    @property
+    def count(self) -> int:
+        """How many samples this process has counted so far."""
+        return self._collector.sums.count
+
+    def step(self, images: Tensor, labels: Any = None) -> None:
+        """Count a batch: one forward and one backward pass with respect to the images."""
+        if self.steps % self.every == 0:
+            self._collector.add(self.model, images, labels)
+        self.steps += 1
+        if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0:
+            self._snapshot(self.snapshot_dir)
+
+    def finalize(self) -> AGOP:
+        """The statistic so far, of all ranks together under torch.distributed. More steps may follow."""
+        return self._agop(self._collector.total("step() was never called: call it once a batch"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed training needs: tensors and plain values only."""
+        return {
+            "steps": self.steps,
+            "seen": self._collector.seen,
+            "options": self._options,
+            "sums": self._collector.sums.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict` of a hook with the same options."""
+        different = {k: v for k, v in state["options"].items() if self._options.get(k) != v}
+        if different:
+            raise InputError(f"the saved hook had {different}, this one has other values: make it with the same")
+        self._collector.sums.load_state_dict(state["sums"])
+        self.steps, self._collector.seen = state["steps"], state["seen"]
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return self._collector.options | {"every": self.every}
+
+    def _agop(self, sums: Accumulator, **more: Any) -> AGOP:
+        return AGOP.from_sums(sums, self.model, TRAINING, self._options, steps=self.steps, **more)
+
+    def _snapshot(self, folder: Path) -> None:
+        """Write what was collected so far; a full disk must not end a training."""
+        if self.count == 0:
+            return
+        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        rank = dist.get_rank() if ranks > 1 else 0
+        suffix = f"-rank{rank}" if ranks > 1 else ""
+        try:
+            snapshot = self._agop(self._collector.sums, rank=rank, ranks=ranks)
+            snapshot.save(folder / f"step-{self.steps:08d}{suffix}.safetensors")
+        except FileError as error:
+            warn(f"no snapshot at step {self.steps}, training goes on: {error}")
