@@ -46,17 +46,27 @@ class Ratio:
 
 
 def measured(what: str, numerator: Side, denominator: Side, bar: float, *, at_least: bool, repeats: int = 15) -> Ratio:
-    """The ratio of medians over interleaved repeats, after one warm-up each."""
-    numerator(), denominator()
+    """The ratio of medians over interleaved repeats, each side run for at least 20 ms a repeat."""
+    sides = tuple((side, _calls_for(side, 0.02)) for side in (numerator, denominator))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
-        for side, taken in zip((numerator, denominator), times, strict=True):
-            start = time.perf_counter()
-            side()
-            taken.append(time.perf_counter() - start)
+        for (side, calls), taken in zip(sides, times, strict=True):
+            taken.append(_seconds(side, calls))
     above, below = (statistics.median(taken) for taken in times)
     noise = max(_spread(taken) for taken in times)
     return Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
+
+
+def _seconds(side: Side, calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        side()
+    return (time.perf_counter() - start) / calls
+
+
+def _calls_for(side: Side, seconds: float) -> int:
+    """How many calls take that long; warms the side up, too."""
+    return max(1, round(seconds / min(_seconds(side, 1) for _ in range(3))))
 
 
 def _spread(taken: list[float]) -> float:
@@ -96,20 +106,13 @@ def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ra
         plain()
         hook.step(images, labels)
 
-    repeats = 11 if images[0].numel() > 1000 else 301
-    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=repeats)
+    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=21)
 
 
 def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
     """The setting of a rival that is fastest here."""
     def taken(setting: int | None) -> float:
-        run(setting)
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            run(setting)
-            times.append(time.perf_counter() - start)
-        return min(times)
+        return min(_seconds(lambda: run(setting), 1) for _ in range(4))
 
     return min(settings, key=taken)
 
@@ -161,9 +164,8 @@ def agop_methods() -> list[Ratio]:
         prior = agop.fit(model, [images], only_correct=False, progress=False)
         weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # used in this turn
         vanilla = lambda: agop.explain(model, images, "vanilla")  # noqa: B023, E731
-        repeats = 301 if model is small else 41
         ratios.append(
-            measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=repeats)
+            measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=41)
         )
     photo, thousand = torch.randn(1, 3, 224, 224), torch.zeros(1, 3, 224, 224).expand(1000, -1, -1, -1)
     prior = agop.fit(large, [photo], only_correct=False, progress=False)

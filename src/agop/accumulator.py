@@ -40,18 +40,17 @@ class Accumulator:
     def update(self, gradients: Tensor, classes: Tensor, class_count: int) -> None:
         """Add the gradients (N,C,H,W) of samples of these classes (N,)."""
         shape = gradients.shape[1:]
-        self._prepare(class_count, shape, gradients.device)
-        assert self.sums is not None and self.counts is not None
+        sums, counts = self._room(class_count, shape, gradients.device)
         groups = classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
         rows = max(1, _CHUNK_NUMBERS // shape.numel())
-        for part, group in zip(gradients.split(rows), groups.split(rows), strict=True):
+        for part, group in zip(torch.split(gradients, rows), torch.split(groups, rows), strict=True):
             # float64: a float32 sum of many small squares loses its tail.
-            squares = part.to(self.sums.device, torch.float64).square_()
+            squares = part.to(sums.device, torch.float64).square_()
             if self.per_class:
-                self.sums.index_add_(0, group.to(self.sums.device), squares)
+                sums.index_add_(0, group.to(sums.device), squares)
             else:
-                self.sums[0] += squares.sum(dim=0)
-        self.counts += torch.bincount(groups, minlength=len(self.counts))
+                sums[0] += squares.sum(dim=0)
+        counts += torch.bincount(groups, minlength=len(counts))
 
     def merge(self, other: Accumulator) -> Accumulator:
         """A new accumulator that has seen what both have seen."""
@@ -61,10 +60,9 @@ class Accumulator:
         merged.skipped = self.skipped + other.skipped
         for part in (self, other):
             if part.sums is not None and part.counts is not None:
-                merged._prepare(part.classes, part.sums.shape[1:], part.sums.device)
-                assert merged.sums is not None and merged.counts is not None
-                merged.sums += part.sums.to(merged.sums.device)
-                merged.counts += part.counts
+                sums, counts = merged._room(part.classes, part.sums.shape[1:], part.sums.device)
+                sums += part.sums
+                counts += part.counts
         return merged
 
     def sync(self) -> Accumulator:
@@ -77,14 +75,15 @@ class Accumulator:
             return mine
         device = _collective_device()
         shapes: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(shapes, None if mine.sums is None else (mine.classes, tuple(mine.sums.shape[1:])))
-        for classes, shape in (found for found in shapes if found is not None):
-            mine._prepare(classes, torch.Size(shape), device)
+        shape = None if mine.sums is None else (mine.classes, tuple(mine.sums.shape[1:]))
+        dist.all_gather_object(shapes, shape)
+        for classes, size in (found for found in shapes if found is not None):
+            mine._room(classes, torch.Size(size), device)
         skipped = torch.tensor(mine.skipped, device=device)
         dist.all_reduce(skipped)
         mine.skipped = int(skipped)
         if mine.sums is not None and mine.counts is not None:
-            mine.sums, counts = mine.sums.to(device), mine.counts.to(device)
+            counts = mine.counts.to(device)
             dist.all_reduce(mine.sums)
             dist.all_reduce(counts)
             mine.counts = counts.cpu()
@@ -122,11 +121,11 @@ class Accumulator:
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].clone()
 
-    def _prepare(self, classes: int, shape: torch.Size, device: torch.device) -> None:
-        """Make the zero sums, or check that they fit; have them where the gradients are."""
+    def _room(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The sums and counts to add to: made if there are none, checked if there are, on the device."""
         # No float64 on Apple's GPU: its sums stay on the CPU.
         place = torch.device("cpu") if device.type == "mps" else device
-        if self.sums is None:
+        if self.sums is None or self.counts is None:
             groups = classes if self.per_class else 1
             self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=place)
             self.counts = torch.zeros(groups, dtype=torch.long)
@@ -137,6 +136,7 @@ class Accumulator:
                 f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
             )
         self.sums = self.sums.to(place)
+        return self.sums, self.counts
 
 
 def _collective_device() -> torch.device:

@@ -14,7 +14,8 @@ from agop.targets import check_range, class_count, labels_for
 
 class Collector:
     """Adds batches to an accumulator by the paper's rule: the predicted class's logit, and with
-    only_correct only the samples whose prediction is their label."""
+    only_correct only the samples whose prediction is their label.
+    """
 
     def __init__(self, only_correct: bool, per_class: bool, nan: str) -> None:
         if nan not in ("raise", "skip"):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
-from agop.gradients import Probe, check_images, probing, rows_for
+from agop.gradients import check_images, probing, rows_for
 from agop.layers import Layer
 from agop.methods import Job, Method
 from agop.statistic import AGOP
@@ -43,18 +43,19 @@ def explain(
         _check_prior(method, prior, model, images, targets)
     job = Job(images, targets, rows_for(images, batch_size), prior)
     if not method.needs_model:
-        return method.maps(Probe(model), job).to(images.device)
+        return method.maps(job).to(images.device)
     with probing(model) as probe:
-        maps = _in_parts(method.prepared(probe, images[:1]), probe, job)
+        maps = _in_parts(method, replace(job, given_probe=probe))
     return _finite(maps, nan)
 
 
-def _in_parts(method: Method, probe: Probe, job: Job) -> Tensor:
+def _in_parts(method: Method, job: Job) -> Tensor:
     """The maps of all images, at most `rows` of them in the model at once."""
-    images = job.images.split(job.rows)
-    targets = [None] * len(images) if job.targets is None else job.targets.split(job.rows)
+    method = method.prepared(job)
+    images = torch.split(job.images, job.rows)
+    targets = [None] * len(images) if job.targets is None else torch.split(job.targets, job.rows)
     parts = [
-        method.maps(probe, replace(job, images=part, targets=target)).to(job.images.device)
+        method.maps(replace(job, images=part, targets=target)).to(job.images.device)
         for part, target in zip(images, targets, strict=True)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -14,7 +14,7 @@ from agop.errors import AGOPWarning, InputError
 from agop.gradients import check_images, probing
 from agop.preparing import prepare
 from agop.progress import track
-from agop.statistic import CHECKPOINT, AGOP
+from agop.statistic import AGOP, CHECKPOINT
 
 _IMAGE_KEYS = ("pixel_values", "images", "image", "x")
 _LABEL_KEYS = ("labels", "label", "targets", "target", "y")

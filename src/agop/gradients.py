@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from agop.errors import InputError, ModelError
-from agop.targets import check_range, class_count, class_logits, logits_of, predicted
-from agop.undisturbed import undisturbed
+from agop.targets import check_range, class_count, logits_of, predicted, selection
+from agop.undisturbed import Parts, undisturbed
 
 # Numbers in one pass when the caller names no batch size. Larger passes were no faster on a CPU.
 _NUMBERS_A_PASS = {"cpu": 2**20}
@@ -36,12 +36,11 @@ class Gradients:
 class Probe:
     """A model held still: asks it for logits and input gradients. Made by `probing`."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, parts: Parts) -> None:
         self.model = model
-        weight = next((p for p in model.parameters() if p.is_floating_point()), None)
-        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device}
-        self._dtype = None if weight is None else weight.dtype
-        self._mixes_samples = any(_uses_batch_statistics(module) for module in model.modules())
+        weight = next((p for p in parts.parameters if p.is_floating_point()), None)
+        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
+        self._mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (N,K) without a graph."""
@@ -58,7 +57,7 @@ class Probe:
         parts = self._parts(images)
         if len(parts) == 1:
             return self._gradients(images, targets)
-        chosen = parts if targets is None else targets.split(1)
+        chosen = parts if targets is None else torch.split(targets, 1)
         each = [
             self._gradients(part, None if targets is None else target)
             for part, target in zip(parts, chosen, strict=True)
@@ -83,7 +82,7 @@ class Probe:
 
     def placed(self, images: Tensor) -> Tensor:
         """The images on the model's device, in its dtype, and never an inference tensor."""
-        images = images.detach().to(dtype=self._dtype, **self._place)
+        images = images.detach().to(**self._place) if self._place else images.detach()
         return images.clone() if images.is_inference() else images
 
     def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
@@ -99,24 +98,25 @@ class Probe:
         # The model gets a copy: one that starts with an in-place operation may not write to a leaf.
         logits = self.forward(leaf.clone())
         targets = self.checked(targets, logits.detach())
-        values = derivative(class_logits(logits, targets), leaf)
+        values = derivative(logits, targets, leaf)
         return Gradients(values, logits.detach(), targets)
 
     def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        return images.split(1) if self._mixes_samples and len(images) > 1 else (images,)
+        return torch.split(images, 1) if self._mixes_samples and len(images) > 1 else (images,)
 
 
 @contextmanager
 def probing(model: nn.Module) -> Iterator[Probe]:
     """A Probe of the model, which is put back as it was found, also after an error."""
     model = unwrapped(model)
-    if any(parameter.is_inference() for parameter in model.parameters()):
+    parts = Parts(model)
+    if any(parameter.is_inference() for parameter in parts.parameters):
         raise ModelError(
             "the model's parameters were made under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with undisturbed(model):
-        yield Probe(model)
+    with undisturbed(parts):
+        yield Probe(model, parts)
 
 
 def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
@@ -126,14 +126,14 @@ def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = N
         return probe.gradients(images, targets)
 
 
-def derivative(class_logits: Tensor, inputs: Tensor) -> Tensor:
-    """The gradient of the summed logits with respect to inputs, of the same shape."""
-    if not class_logits.requires_grad:
+def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
+    """The gradient of the summed target logits with respect to inputs, of the same shape."""
+    if not logits.requires_grad:
         raise ModelError(
             "the model's output does not depend on its input through differentiable operations: "
             "look for detach(), no_grad() or a rounding step in its forward pass"
         )
-    (values,) = torch.autograd.grad(class_logits.sum(), inputs, allow_unused=True)
+    (values,) = torch.autograd.grad(logits, inputs, selection(logits, targets), allow_unused=True)
     if values is None:
         raise ModelError("the model's output does not depend on its input")
     return values.detach()
@@ -167,10 +167,12 @@ def rows_for(images: Tensor, batch_size: int | None) -> int:
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside DataParallel, DistributedDataParallel or torch.compile, whose own passes
-    would reduce gradients or compile again."""
+    would reduce gradients or compile again.
+    """
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, parallel) else model._orig_mod
+        inner: Any = model.module if isinstance(model, parallel) else model._orig_mod
+        model = inner
     return model
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
 from agop.gradients import Probe, derivative
-from agop.targets import class_logits
+from agop.targets import predicted, selection
 
 Layer = str | nn.Module | None
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -47,15 +47,17 @@ def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
     return found
 
 
-def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: nn.Module) -> FeatureMaps:
+def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: Layer) -> FeatureMaps:
     """The layer's activations and gradients for each image's target, predicted if None."""
+    if not isinstance(layer, nn.Module):
+        layer = layer_for(probe, images[:1], layer)
     size = images.shape[-2:]
     with _captured([layer]) as outputs:
         logits = probe.forward(probe.placed(images).requires_grad_().clone())
     if layer not in outputs:
         raise LayerError(f"the layer {type(layer).__name__} took no part in the forward pass: give another one")
     activations = outputs[layer]
-    gradients = derivative(class_logits(logits, probe.checked(targets, logits.detach())), activations)
+    gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
     return FeatureMaps(as_grid(activations.detach(), size), as_grid(gradients, size))
 
 
@@ -64,10 +66,11 @@ def as_grid(features: Tensor, size: torch.Size) -> Tensor:
     if features.ndim == 4:
         return features
     if features.ndim != 3:
-        raise LayerError(f"the layer gives {tuple(features.shape)}, which is neither a map nor tokens: give another one")
+        shape = tuple(features.shape)
+        raise LayerError(f"the layer gives {shape}, neither a map nor tokens: give another layer")
     rows, columns = token_grid(features.shape[1], size)
     patches = features[:, features.shape[1] - rows * columns :]
-    return patches.transpose(1, 2).unflatten(2, (rows, columns))
+    return patches.transpose(1, 2).reshape(len(features), -1, rows, columns)
 
 
 def token_grid(tokens: int, size: torch.Size) -> tuple[int, int]:
@@ -93,9 +96,9 @@ def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Mod
     if outputs[kept[-1]].ndim == 4:
         return kept[-1]
     tokens = [m for m in kept if outputs[m].ndim == 3]
-    target = class_logits(logits, probe.checked(None, logits.detach()))
     # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
-    reached = torch.autograd.grad(target.sum(), [outputs[m] for m in tokens], allow_unused=True)
+    one = selection(logits, predicted(logits))
+    reached = torch.autograd.grad(logits, [outputs[m] for m in tokens], one, allow_unused=True)
     useful = [
         m for m, g in zip(tokens, reached, strict=True) if g is not None and bool((as_grid(g, size) != 0).any())
     ]
@@ -143,7 +146,8 @@ def _candidates(modules: dict[str, nn.Module], near: str = "") -> str:
 @contextmanager
 def _captured(layers: list[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
     """Fills, in order of execution, with the layers' output tensors; the model goes on with copies,
-    so that an in-place activation behind a layer cannot overwrite what was captured."""
+    so that an in-place activation behind a layer cannot overwrite what was captured.
+    """
     outputs: dict[nn.Module, Tensor] = {}
 
     def capture(module: nn.Module, _: Any, output: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +32,7 @@ def prepare(model: nn.Module) -> nn.Module:
         warn(f"batch norms are left as they are, the model cannot be traced: {error}")
     for convolution, norm in pairs:
         _fold(prepared, convolution, norm)
-    prepared.to(memory_format=torch.channels_last)
+    prepared.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in its stub
     carry_fingerprint(prepared, model)
     return prepared
 
@@ -78,7 +79,8 @@ def _folds(convolution: nn.Module, norm: nn.Module) -> bool:
 
 
 def _fold(model: nn.Module, convolution: str, norm: str) -> None:
-    fused = fuse_conv_bn_eval(model.get_submodule(convolution), model.get_submodule(norm))  # type: ignore[type-var]
+    pair: Any = model.get_submodule(convolution), model.get_submodule(norm)
+    fused = fuse_conv_bn_eval(*pair)
     model.set_submodule(convolution, fused.requires_grad_(False))
     model.set_submodule(norm, nn.Identity())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
 from rich.console import Console
@@ -14,7 +14,7 @@ T = TypeVar("T")
 def track(items: Iterable[T], what: str, *, show: bool = True) -> Iterator[T]:
     """The items one by one, with a bar while they go by."""
     console = Console(stderr=True)
-    total = len(items) if hasattr(items, "__len__") else None
+    total = len(items) if isinstance(items, Sized) else None
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not show or not (console.is_terminal or console.is_jupyter)
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:

@@ -35,7 +35,7 @@ def heat(saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
     place = np.clip(saliency / top, 0, 1) if top > 0 else np.zeros_like(saliency)
     steps = np.linspace(0, 1, len(_INFERNO))
     channels = [np.interp(place, steps, _INFERNO[:, channel]) for channel in range(3)]
-    return np.stack(channels, axis=-1).round().astype(np.uint8)
+    return _bytes(np.stack(channels, axis=-1))
 
 
 def overlay(picture: Picture, saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
@@ -44,4 +44,8 @@ def overlay(picture: Picture, saliency: NDArray[np.floating], scale: float | Non
     strength = np.clip(saliency / top, 0, 1)[..., None] if top > 0 else np.zeros((*saliency.shape, 1))
     grey = picture.mean(axis=-1, keepdims=True) * 0.7
     opacity = 0.15 + 0.85 * np.sqrt(strength)
-    return ((1 - opacity) * grey + opacity * heat(saliency, top)).round().astype(np.uint8)
+    return _bytes((1 - opacity) * grey + opacity * heat(saliency, top))
+
+
+def _bytes(colours: NDArray[np.floating]) -> Picture:
+    return np.asarray(colours.round(), dtype=np.uint8)

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -63,10 +64,12 @@ class AGOP:
         counts = sums.counts if sums.per_class else None
         return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
 
+    @cached_property
     def weights(self) -> Tensor:
-        """v = sqrt(diag(M) / max diag(M)) (C,H,W), in 0 .. 1: the prior of AGOP-Weighted."""
+        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0 .. 1: the prior of AGOP-Weighted."""
         return (self.diagonal / self._maximum()).sqrt()
 
+    @cached_property
     def map(self) -> Tensor:
         """diag(M) with its channels summed (H,W): the map of AGOP-Global."""
         self._maximum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def logits_of(output: Any, samples: int) -> Tensor:
         )
     if found.ndim == 1 and len(found) == samples:
         found = found[:, None]
-    if found.ndim < 2 or len(found) != samples or found[0].numel() != found.shape[1]:
+    if found.ndim < 2 or len(found) != samples or math.prod(found.shape[1:]) != found.shape[1]:
         raise ModelError(
             f"the model gave logits of shape {tuple(found.shape)} for {samples} images: "
             f"a classifier gives ({samples}, classes)"
@@ -50,11 +51,14 @@ def predicted(logits: Tensor) -> Tensor:
     return logits.argmax(dim=1)
 
 
-def class_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """The logit (N,) of each sample's target; a single logit z speaks as -z for class 0."""
+def selection(logits: Tensor, targets: Tensor) -> Tensor:
+    """(N,K): 1 at each sample's target, so that Σ selection · logits sums the targets' logits.
+
+    A single logit z speaks as −z for class 0.
+    """
     if logits.shape[1] == 1:
-        return logits[:, 0] * (2 * targets - 1)
-    return logits.gather(1, targets[:, None])[:, 0]
+        return (2 * targets - 1)[:, None].to(logits.dtype)
+    return torch.zeros_like(logits).scatter_(1, targets[:, None], 1)
 
 
 def given(target: Target, samples: int) -> Tensor | None:

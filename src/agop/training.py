@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from agop.accumulator import Accumulator
 from agop.collecting import Collector
 from agop.errors import FileError, InputError, warn
-from agop.statistic import TRAINING, AGOP
+from agop.statistic import AGOP, TRAINING
 
 
 class AGOPTrainingHook:

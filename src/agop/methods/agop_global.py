@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method
 
 
@@ -20,5 +19,5 @@ class AGOPGlobal(Method):
     needs_prior: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
-        return job.prior.map().to(torch.float32).expand(len(job.images), -1, -1)
+    def maps(self, job: Job) -> Tensor:
+        return job.prior.map.to(torch.float32).expand(len(job.images), -1, -1)

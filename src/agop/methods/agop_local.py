@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method
 from agop.saliency import reduced
 
@@ -18,5 +17,5 @@ class AGOPLocal(Method):
 
     name: ClassVar[str] = "agop-local"
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
-        return reduced(probe.gradients(job.images, job.targets).values)
+    def maps(self, job: Job) -> Tensor:
+        return reduced(job.gradients())

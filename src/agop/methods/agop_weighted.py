@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method
 from agop.saliency import reduced
 
@@ -19,6 +18,5 @@ class AGOPWeighted(Method):
     name: ClassVar[str] = "agop-weighted"
     needs_prior: ClassVar[bool] = True
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
-        weights = job.prior.weights()
-        return reduced(probe.gradients(job.images, job.targets).values, weights)
+    def maps(self, job: Job) -> Tensor:
+        return reduced(job.gradients(), job.prior.weights)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from agop.errors import InputError
+from agop.errors import InputError, PriorError
 from agop.gradients import Probe
 from agop.registry import Registry
 from agop.statistic import AGOP
@@ -22,19 +22,33 @@ registry: Registry[type[Method]] = Registry("method")
 class Job:
     """What a method explains: images (N,C,H,W) for targets (N,), or the predicted classes if None.
 
-    `rows` bounds how many images may go through the model at once.
+    `rows` bounds how many images may go through the model at once. `explain` makes sure that a method
+    that needs a prior has one, and one that needs the model has a probe of it.
     """
 
     images: Tensor
     targets: Tensor | None
     rows: int
     given_prior: AGOP | None = None
+    given_probe: Probe | None = None
 
     @property
     def prior(self) -> AGOP:
-        """The prior; `explain` has made sure that a method with needs_prior has one."""
-        assert self.given_prior is not None
+        """The statistic of the model."""
+        if self.given_prior is None:
+            raise PriorError("this method needs a prior: make one with agop.fit or `agop fit`, or pass prior=")
         return self.given_prior
+
+    @property
+    def probe(self) -> Probe:
+        """The model, held still."""
+        if self.given_probe is None:
+            raise InputError("this method asks the model: set needs_model = True in its class")
+        return self.given_probe
+
+    def gradients(self) -> Tensor:
+        """The gradients (N,C,H,W) of the targets' logits at the images."""
+        return self.probe.gradients(self.images, self.targets).values
 
 
 @dataclass(frozen=True)
@@ -52,21 +66,20 @@ class Method(ABC):
             registry.add(cls.name, cls)
 
     @abstractmethod
-    def maps(self, probe: Probe, job: Job) -> Tensor:
+    def maps(self, job: Job) -> Tensor:
         """Maps (N,H,W), non-negative."""
 
-    def prepared(self, probe: Probe, image: Tensor) -> Method:
-        """The method with what it looks up in the model once, before the images go by."""
+    def prepared(self, job: Job) -> Method:
+        """The method with what it looks up in the model once, before the images go by in parts."""
         return self
 
 
-def mean_gradients(
-    probe: Probe, job: Job, points: int, point: Callable[[int, Tensor], Tensor]
-) -> Tensor:
+def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]) -> Tensor:
     """The mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images).
 
     As many points share a pass as `rows` allows, so memory grows neither with points nor with images.
     """
+    probe = job.probe
     images, targets = probe.placed(job.images), job.targets
     targets = probe.predict(images) if targets is None else targets
     together = max(1, job.rows // len(images))
@@ -74,7 +87,7 @@ def mean_gradients(
     for ks in _runs(points, together):
         batch = torch.cat([point(k, images) for k in ks])
         gradients = probe.gradients(batch, targets.repeat(len(ks))).values
-        total += gradients.unflatten(0, (len(ks), -1)).sum(dim=0)
+        total += gradients.reshape(len(ks), *images.shape).sum(dim=0)
     return total / points
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method, check_positive, mean_gradients
 from agop.saliency import reduced
 
@@ -27,15 +26,15 @@ class IntegratedGradients(Method):
     def __post_init__(self) -> None:
         check_positive(self, "steps", self.steps)
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
-        return reduced(self.attribution(probe, job))
+    def maps(self, job: Job) -> Tensor:
+        return reduced(self.attribution(job))
 
-    def attribution(self, probe: Probe, job: Job) -> Tensor:
+    def attribution(self, job: Job) -> Tensor:
         """The signed attribution (N,C,H,W); its sum tends to f(x) − f(x')."""
-        images = probe.placed(job.images)
+        images = job.probe.placed(job.images)
         baseline = torch.full_like(images[:1], self.baseline)
 
         def on_the_way(k: int, images: Tensor) -> Tensor:
             return torch.lerp(baseline, images, (k + 1) / self.steps)
 
-        return (images - baseline) * mean_gradients(probe, job, self.steps, on_the_way)
+        return (images - baseline) * mean_gradients(job, self.steps, on_the_way)

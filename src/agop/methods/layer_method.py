@@ -6,10 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from agop.gradients import Probe
 from agop.layers import FeatureMaps, Layer, feature_maps, layer_for
 from agop.methods.base import Job, Method
 from agop.saliency import wide
@@ -24,13 +23,11 @@ class LayerMethod(Method):
 
     layer: Layer = None
 
-    def prepared(self, probe: Probe, image: Tensor) -> LayerMethod:
-        return replace(self, layer=layer_for(probe, image, self.layer))
+    def prepared(self, job: Job) -> LayerMethod:
+        return replace(self, layer=layer_for(job.probe, job.images[:1], self.layer))
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
-        layer = self.layer
-        assert isinstance(layer, nn.Module)  # `prepared` has found it
-        features = feature_maps(probe, job.images, job.targets, layer)
+    def maps(self, job: Job) -> Tensor:
+        features = feature_maps(job.probe, job.images, job.targets, self.layer)
         coarse = torch.einsum("nd,ndhw->nhw", self.weights(features), features.activations).relu()
         coarse = coarse.to(wide(coarse.dtype))
         size = job.images.shape[-2:]

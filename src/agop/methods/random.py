@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method
 
 
@@ -20,7 +19,7 @@ class Random(Method):
     needs_model: ClassVar[bool] = False
     seed: int = 0
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
+    def maps(self, job: Job) -> Tensor:
         samples, _, height, width = job.images.shape
         generator = torch.Generator().manual_seed(self.seed)
         return torch.rand(samples, height, width, generator=generator)

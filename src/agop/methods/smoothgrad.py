@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from agop.gradients import Probe
 from agop.methods.base import Job, Method, check_positive, mean_gradients
 from agop.saliency import reduced
 
@@ -29,11 +28,11 @@ class SmoothGrad(Method):
     def __post_init__(self) -> None:
         check_positive(self, "samples", self.samples)
 
-    def maps(self, probe: Probe, job: Job) -> Tensor:
+    def maps(self, job: Job) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
         shape = job.images.shape[1:]
 
         def noisy(_: int, images: Tensor) -> Tensor:
             return images + self.sigma * torch.randn(shape, generator=generator).to(images)
 
-        return reduced(mean_gradients(probe, job, self.samples, noisy))
+        return reduced(mean_gradients(job, self.samples, noisy))

@@ -1,1 +1,98 @@
-def load_model(): ...
+"""A user's own model, from the text that names it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from agop.errors import ModelError
+from agop.networks.exported import load_exported
+from agop.networks.weights import load_weights
+
+FORMS = {
+    "package.module:function": "what the function returns; the current folder is searched, too",
+    "torchvision:NAME": "a torchvision model, for example torchvision:resnet18",
+    "timm:NAME": "a timm model",
+    "hf:NAME_OR_FOLDER": "a Hugging Face image classifier",
+    "FILE.pt2": "a model saved with torch.export.save",
+}
+
+
+def load_model(spec: str, weights: str | Path | None = None, classes: int | None = None) -> nn.Module:
+    """The model a spec names, in one of FORMS, with the weights of a file if one is given.
+
+    Without a file, the libraries' models come with their own pretrained weights. `classes` sets the size
+    of the last layer of a library's model.
+    """
+    model = _built(spec, weights is None, classes)
+    if weights is not None:
+        load_weights(model, Path(weights))
+    return model
+
+
+def _built(spec: str, pretrained: bool, classes: int | None) -> nn.Module:
+    if spec.endswith(".pt2"):
+        return load_exported(Path(spec))
+    library, separator, name = spec.partition(":")
+    if not separator or not name:
+        raise ModelError(f"{spec!r} does not name a model: give {', '.join(FORMS)}")
+    if library not in _LIBRARIES:
+        return _own(library, name)
+    try:
+        model: nn.Module = _LIBRARIES[library](name, pretrained, classes)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"{spec} needs a package that is not installed: pip install {error.name}") from error
+    except Exception as error:  # from a broken install's RuntimeError to each library's own
+        hint = "; where weights cannot be downloaded, give --weights FILE" if pretrained else ""
+        raise ModelError(f"{spec} could not be made: {type(error).__name__}: {error}{hint}") from error
+    return model
+
+
+def _own(module: str, name: str) -> nn.Module:
+    """What the user's function returns, or the user's module itself."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"{module}:{name} cannot be found ({error}): run from the folder that {module} is in") from error
+    model = found if isinstance(found, nn.Module) else found()
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{module}:{name} gave a {type(model).__name__}: it should return a torch.nn.Module")
+    return model
+
+
+def _torchvision(name: str, pretrained: bool, classes: int | None) -> Any:
+    models = importlib.import_module("torchvision.models")
+    return models.get_model(name, weights="DEFAULT" if pretrained else None, **_given(num_classes=classes))
+
+
+def _timm(name: str, pretrained: bool, classes: int | None) -> Any:
+    timm = importlib.import_module("timm")
+    return timm.create_model(name, pretrained=pretrained, **_given(num_classes=classes))
+
+
+def _hugging_face(name: str, pretrained: bool, classes: int | None) -> Any:
+    transformers = importlib.import_module("transformers")
+    if pretrained:
+        return transformers.AutoModelForImageClassification.from_pretrained(name, **_given(num_labels=classes))
+    config = transformers.AutoConfig.from_pretrained(name, **_given(num_labels=classes))
+    return transformers.AutoModelForImageClassification.from_config(config)
+
+
+def _given(**options: int | None) -> dict[str, int]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+_LIBRARIES: dict[str, Callable[[str, bool, int | None], Any]] = {
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "hf": _hugging_face,
+}

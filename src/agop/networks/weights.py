@@ -1,0 +1,51 @@
+"""A file of weights into a model: safetensors, or a state dict read without running code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from agop.errors import FileError, ModelError
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load the file's weights into the model; all names and shapes must fit."""
+    try:
+        model.load_state_dict(_state_dict(path))
+    except RuntimeError as error:
+        raise ModelError(
+            f"{path} does not fit the model (for another number of classes, give --classes): {error}"
+        ) from error
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of the file, out of a checkpoint's wrapper and without DataParallel's prefix."""
+    state = _read(path)
+    for key in _WRAPPERS:
+        if isinstance(state, dict) and isinstance(state.get(key), dict):
+            state = state[key]
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise FileError(f"{path} holds no state dict: save model.state_dict()")
+    return {name.removeprefix("module."): value for name, value in state.items()}
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise FileError(
+            f"{path} is not a file of weights alone, and reading more could run code: save model.state_dict(), "
+            "or a safetensors file"
+        ) from error
+    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise FileError(f"{path} cannot be read as weights: {error}") from error

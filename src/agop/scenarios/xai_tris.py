@@ -1,0 +1,123 @@
+"""XAI-TRIS, 8×8: tetrominoes in noise, with masks of where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agop.registry import unknown
+
+Floats = NDArray[np.float64]
+_SIDE, _IMAGES = 8, 10_000
+_T = np.array([[1, 0], [1, 1], [1, 0]], dtype=np.float64)
+_L = np.array([[1, 0], [1, 0], [1, 1]], dtype=np.float64)
+_PLACES = ((_T, 1, 1), (_L, 4, 5))
+# The share of the signal in an image.
+_ALPHA = {"linear": 0.18, "multiplicative": 0.7, "translations_rotations": 0.65, "xor": 0.35}
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images (N,1,8,8), labels (N,) and masks (N,8,8), true where the signal stands."""
+
+    images: Tensor
+    labels: Tensor
+    masks: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def xai_tris(scenario: str = "linear", seed: int = 0) -> tuple[Split, Split, Split]:
+    """Train, validation and test (8,000, 1,000 and 1,000 images, half of each class) on uncorrelated noise."""
+    if scenario not in _ALPHA:
+        raise unknown("scenario", scenario, list(_ALPHA))
+    random = np.random.default_rng(seed)
+    labels = np.arange(_IMAGES) % 2
+    patterns = _PATTERNS[scenario](labels, random)
+    noise = random.normal(0, 0.5, patterns.shape)
+    images = _mixed(patterns, noise, _ALPHA[scenario], product=scenario == "multiplicative")
+    return _splits(images, labels, patterns != 0, random)
+
+
+def _fixed(labels: NDArray[np.int64], _: np.random.Generator) -> Floats:
+    """Class 0 carries the T, class 1 the L, each at its place."""
+    return np.stack([_standing(*place) for place in _PLACES])[labels]
+
+
+def _moving(labels: NDArray[np.int64], random: np.random.Generator) -> Floats:
+    """The class's shape, turned by a multiple of 90°, anywhere it fits."""
+    choices = [_everywhere(shape) for shape in (_T, _L)]
+    turns = random.integers(0, 4, len(labels))
+    spots = random.random(len(labels))
+    patterns = np.empty((len(labels), _SIDE, _SIDE))
+    for label in (0, 1):
+        for turn in range(4):
+            here = (labels == label) & (turns == turn)
+            possible = choices[label][turn]
+            patterns[here] = possible[(spots[here] * len(possible)).astype(int)]
+    return patterns
+
+
+def _signed(labels: NDArray[np.int64], random: np.random.Generator) -> Floats:
+    """Both shapes, each with a sign: equal signs are class 0, unequal ones class 1."""
+    first = random.choice([-1.0, 1.0], len(labels))
+    second = np.where(labels == 0, first, -first)
+    t, low = (_standing(*place) for place in _PLACES)
+    return first[:, None, None] * t + second[:, None, None] * low
+
+
+_PATTERNS: dict[str, Callable[[NDArray[np.int64], np.random.Generator], Floats]] = {
+    "linear": _fixed,
+    "multiplicative": _fixed,
+    "translations_rotations": _moving,
+    "xor": _signed,
+}
+
+
+def _standing(shape: Floats, row: int, column: int) -> Floats:
+    field = np.zeros((_SIDE, _SIDE))
+    field[row : row + shape.shape[0], column : column + shape.shape[1]] = shape
+    return field
+
+
+def _everywhere(shape: Floats) -> list[Floats]:
+    """For each of four turns, all fields (P,8,8) on which the shape fits."""
+    turned = [np.rot90(shape, turn) for turn in range(4)]
+    return [
+        np.stack([_standing(s, r, c) for r in range(_SIDE - s.shape[0] + 1) for c in range(_SIDE - s.shape[1] + 1)])
+        for s in turned
+    ]
+
+
+def _mixed(patterns: Floats, noise: Floats, alpha: float, product: bool) -> Floats:
+    """Signal and noise, each of Frobenius norm 1 over all images, then scaled to at most 1."""
+    noise = noise / np.linalg.norm(noise)
+    if product:
+        carrier = 1 - alpha * patterns
+        images = carrier / np.linalg.norm(carrier) * noise
+    else:
+        images = alpha * patterns / np.linalg.norm(patterns) + (1 - alpha) * noise
+    return images / np.abs(images).max()
+
+
+def _splits(
+    images: Floats, labels: NDArray[np.int64], masks: NDArray[np.bool_], random: np.random.Generator
+) -> tuple[Split, Split, Split]:
+    """80/10/10, stratified: labels alternate, so shuffled pairs keep the classes even."""
+    pairs = random.permutation(len(labels) // 2)
+    order = np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
+    train, validation, test = (
+        Split(
+            torch.from_numpy(images[part]).float()[:, None],
+            torch.from_numpy(labels[part]),
+            torch.from_numpy(masks[part]),
+        )
+        for part in np.split(order, [8 * len(order) // 10, 9 * len(order) // 10])
+    )
+    return train, validation, test
