@@ -13,7 +13,10 @@ from agop.methods.base import Job, Method
 
 @dataclass(frozen=True)
 class AGOPGlobal(Method):
-    """Σ_channels diag(M), as one map seen N times: N maps take the memory of one."""
+    """The prior itself, Σ_channels diag(M), for every image.
+
+    One map seen N times: N maps take the memory of one, and writing into one of them is an error.
+    """
 
     name: ClassVar[str] = "agop-global"
     needs_prior: ClassVar[bool] = True

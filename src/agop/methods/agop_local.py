@@ -13,7 +13,7 @@ from agop.saliency import reduced
 
 @dataclass(frozen=True)
 class AGOPLocal(Method):
-    """Σ_channels |∂f/∂x|: the same numbers as VanillaGrad, by definition of the paper."""
+    """The absolute gradient, by definition of the paper the same numbers as vanilla."""
 
     name: ClassVar[str] = "agop-local"
 

@@ -13,7 +13,7 @@ from agop.saliency import reduced
 
 @dataclass(frozen=True)
 class AGOPWeighted(Method):
-    """Σ_channels |∂f/∂x| · sqrt(diag(M) / max diag(M))."""
+    """The gradient times the prior: Σ_channels |∂f/∂x| · sqrt(diag(M) / max diag(M))."""
 
     name: ClassVar[str] = "agop-weighted"
     needs_prior: ClassVar[bool] = True

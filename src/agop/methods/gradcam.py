@@ -13,7 +13,7 @@ from agop.methods.layer_method import LayerMethod
 
 @dataclass(frozen=True)
 class GradCAM(LayerMethod):
-    """w_k = mean over the map of ∂f/∂A_k."""
+    """Feature maps weighted by their mean gradient: w_k = mean of ∂f/∂A_k."""
 
     name: ClassVar[str] = "gradcam"
 

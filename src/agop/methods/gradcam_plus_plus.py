@@ -14,7 +14,10 @@ from agop.methods.layer_method import LayerMethod
 
 @dataclass(frozen=True)
 class GradCAMPlusPlus(LayerMethod):
-    """w_k = Σ_ij α_ij · ReLU(g_ij) with α_ij = g_ij² / (2 g_ij² + Σ_ab A_ab · g_ij³), 0 where g_ij = 0."""
+    """Feature maps weighted by their positive gradients, each pixel by its share.
+
+    w_k = Σ_ij α_ij · ReLU(g_ij) with α_ij = g_ij² / (2 g_ij² + Σ_ab A_ab · g_ij³), 0 where g_ij = 0.
+    """
 
     name: ClassVar[str] = "gradcam++"
 

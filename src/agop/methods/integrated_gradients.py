@@ -14,9 +14,10 @@ from agop.saliency import reduced
 
 @dataclass(frozen=True)
 class IntegratedGradients(Method):
-    """(x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum.
+    """The gradient averaged from a baseline to the image, times their difference.
 
-    The baseline x' is one number for all pixels.
+    (x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum. The
+    baseline x' is one number for all pixels.
     """
 
     name: ClassVar[str] = "integrated-gradients"

@@ -13,7 +13,7 @@ from agop.methods.base import Job, Method
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Each pixel of each map uniform in 0 .. 1."""
+    """Uniform noise, for comparison."""
 
     name: ClassVar[str] = "random"
     needs_model: ClassVar[bool] = False

@@ -14,10 +14,10 @@ from agop.saliency import reduced
 
 @dataclass(frozen=True)
 class SmoothGrad(Method):
-    """Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal with standard deviation sigma.
+    """The gradient averaged over noisy copies of the image.
 
-    The noise comes from the seed and is the same for every image, so that an image's map does not
-    depend on the images around it.
+    Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal with standard deviation sigma. The noise
+    comes from the seed and is the same for every image: an image's map does not depend on its neighbours.
     """
 
     name: ClassVar[str] = "smoothgrad"

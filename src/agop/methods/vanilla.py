@@ -13,7 +13,7 @@ from agop.saliency import reduced
 
 @dataclass(frozen=True)
 class Vanilla(Method):
-    """Σ_channels |∂f/∂x|."""
+    """The absolute gradient: Σ_channels |∂f/∂x|."""
 
     name: ClassVar[str] = "vanilla"
 

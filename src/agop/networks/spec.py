@@ -62,7 +62,7 @@ def _own(module: str, name: str) -> nn.Module:
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ModelError(f"{module}:{name} cannot be found ({error}): run from the folder that {module} is in") from error
+        raise ModelError(f"{module}:{name} cannot be found ({error}): run this where {module} is") from error
     model = found if isinstance(found, nn.Module) else found()
     if not isinstance(model, nn.Module):
         raise ModelError(f"{module}:{name} gave a {type(model).__name__}: it should return a torch.nn.Module")

@@ -103,7 +103,8 @@ def _mixed(patterns: Floats, noise: Floats, alpha: float, product: bool) -> Floa
         images = carrier / np.linalg.norm(carrier) * noise
     else:
         images = alpha * patterns / np.linalg.norm(patterns) + (1 - alpha) * noise
-    return images / np.abs(images).max()
+    scaled: Floats = images / np.abs(images).max()
+    return scaled
 
 
 def _splits(

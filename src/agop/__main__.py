@@ -1,0 +1,5 @@
+"""`python -m agop` is `agop`."""
+
+from agop.cli import main
+
+main()

@@ -1,0 +1,68 @@
+"""`agop explain`: overlays, raw maps and a manifest for pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agop.cli import options
+from agop.errors import InputError
+
+
+def explain(
+    model: options.Model,
+    pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method of `agop list`; several give a sheet. agop-weighted with --prior, else vanilla."),
+    ] = None,
+    prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("explanations"),
+    target: Annotated[int | None, typer.Option(help="The class to explain; by default the predicted one.")] = None,
+    layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
+    weights: options.Weights = None,
+    classes: options.Classes = None,
+    size: options.Size = "224",
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    batch_size: options.BatchSize = 32,
+    device: options.Device = None,
+) -> None:
+    """Explain pictures: an overlay PNG each, the raw maps in one file, and a JSON manifest."""
+    from agop import methods
+    from agop.explanations import Explainer
+    from agop.statistic import AGOP
+
+    chosen = method or (["agop-weighted"] if prior else ["vanilla"])
+    for name in chosen:
+        methods.get(name)
+    how = options.preprocessing(model, size, mean, std, gray)
+    statistic = None if prior is None else AGOP.load(prior)
+    files = _files(pictures)
+    explainer = Explainer(
+        options.placed_model(model, weights, classes, device), chosen, how, statistic, target, layer, batch_size
+    )
+    about = {"model": model, "weights": weights and str(weights), "prior": prior and str(prior)}
+    written = explainer.write(files, out, about)
+    Console(soft_wrap=True, highlight=False).print(
+        f"wrote {written} pictures, maps.safetensors and manifest.json to {out}/"
+    )
+
+
+def _files(paths: list[Path]) -> list[Path]:
+    """The pictures named, and those in the folders named."""
+    from agop.pictures import pictures_in
+
+    files: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{path} does not exist: give pictures, or folders of them")
+        found = pictures_in(path) if path.is_dir() else [path]
+        if not found:
+            raise InputError(f"{path} holds no pictures: give another folder")
+        files += found
+    return files

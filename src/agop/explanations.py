@@ -1,0 +1,161 @@
+"""A folder of explanations: an overlay or sheet a picture, the raw maps, and a manifest."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save as bytes_from_tensors
+from torch import Tensor, nn
+
+from agop import methods
+from agop.errors import FileError, InputError, warn
+from agop.explaining import explain
+from agop.files import write_whole
+from agop.fingerprint import fingerprint
+from agop.gradients import probing
+from agop.pictures import Preprocessing
+from agop.progress import track
+from agop.saliency import Picture
+from agop.sheets import sheet, shown
+from agop.statistic import AGOP
+from agop.targets import predicted
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One picture with its prediction and its maps (H,W) by method."""
+
+    path: Path
+    picture: Picture
+    predicted: int
+    probability: float
+    target: int
+    maps: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """A model and what to explain of it, ready for pictures."""
+
+    model: nn.Module
+    methods: Sequence[str]
+    preprocessing: Preprocessing
+    prior: AGOP | None = None
+    target: int | None = None
+    layer: str | None = None
+    batch_size: int = 32
+    skipped: list[str] = field(default_factory=list)
+
+    def write(self, files: Sequence[Path], folder: Path, about: dict[str, Any]) -> int:
+        """Explain the files into the folder; how many there were. Files that are no pictures are left out."""
+        maps: dict[str, list[Tensor]] = {name: [] for name in self.methods}
+        entries: list[dict[str, Any]] = []
+        taken: set[str] = set()
+        for explained in self.explained(files):
+            name = _unused(explained.path.stem, taken)
+            write_whole(folder / name, _png(self._drawn(explained)))
+            for method, found in explained.maps.items():
+                maps[method].append(found)
+            entries.append(_entry(explained, name))
+        if not entries:
+            raise InputError(f"none of {len(files)} files could be read as a picture: {self.skipped[0]}")
+        stacked = {name: torch.stack(found).contiguous() for name, found in maps.items()}
+        write_whole(folder / "maps.safetensors", bytes_from_tensors(stacked))
+        manifest = about | self._about() | {"images": entries, "skipped": self.skipped}
+        write_whole(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+        return len(entries)
+
+    def explained(self, files: Sequence[Path]) -> Iterator[Explained]:
+        """The files one by one, explained a batch at a time."""
+        batches = [files[start : start + self.batch_size] for start in range(0, len(files), self.batch_size)]
+        for batch in track(batches, "explaining"):
+            yield from self._batch(batch)
+
+    def _batch(self, files: Sequence[Path]) -> Iterator[Explained]:
+        read = [(path, picture) for path in files if (picture := self._read(path)) is not None]
+        if not read:
+            return
+        images = torch.stack([self.preprocessing.tensor(picture) for _, picture in read])
+        with probing(self.model) as probe:
+            logits = probe.logits(images).cpu()
+        maps = {name: self._maps(name, images) for name in self.methods}
+        classes = predicted(logits)
+        for index, (path, picture) in enumerate(read):
+            yield Explained(
+                path, np.asarray(picture.convert("RGB")), int(classes[index]), _probability(logits[index]),
+                int(classes[index]) if self.target is None else self.target,
+                {name: found[index].float() for name, found in maps.items()},
+            )  # fmt: skip
+
+    def _maps(self, name: str, images: Tensor) -> Tensor:
+        layer = self.layer if "layer" in {f.name for f in fields(methods.get(name))} else None
+        return explain(self.model, images, name, self.prior, self.target, layer, self.batch_size)
+
+    def _read(self, path: Path) -> Image.Image | None:
+        try:
+            return self.preprocessing.picture(path)
+        except FileError as error:
+            self.skipped.append(str(error))
+            warn(f"left out: {error}")
+            return None
+
+    def _drawn(self, explained: Explained) -> Image.Image:
+        maps = {name: found.numpy() for name, found in explained.maps.items()}
+        if len(maps) == 1:
+            return shown(explained.picture, next(iter(maps.values())))
+        return sheet(explained.picture, maps, f"class {explained.target}")
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "agop": version("agop"),
+            "fingerprint": fingerprint(self.model),
+            "methods": {name: _configuration(methods.get(name)(), self.layer) for name in self.methods},
+            "preprocessing": self.preprocessing.described(),
+            "prior_provenance": None if self.prior is None else self.prior.provenance,
+            "maps": "maps.safetensors",
+        }
+
+
+def _configuration(method: methods.Method, layer: str | None) -> dict[str, Any]:
+    configuration = {f.name: getattr(method, f.name) for f in fields(method)}
+    return configuration | {"layer": layer} if "layer" in configuration else configuration
+
+
+def _entry(explained: Explained, name: str) -> dict[str, Any]:
+    return {
+        "file": str(explained.path),
+        "picture": name,
+        "predicted": explained.predicted,
+        "probability": explained.probability,
+        "target": explained.target,
+    }
+
+
+def _probability(logits: Tensor) -> float:
+    """The predicted class's probability; one logit z stands for z against 0."""
+    pair = torch.cat([torch.zeros(1), logits.float()]) if len(logits) == 1 else logits.float()
+    return round(float(pair.softmax(0).max()), 6)
+
+
+def _unused(stem: str, taken: set[str]) -> str:
+    """A picture's name in the folder; two files of one name stand side by side."""
+    name, number = f"{stem}.png", 2
+    while name in taken:
+        name, number = f"{stem}-{number}.png", number + 1
+    taken.add(name)
+    return name
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
