@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
 
 def track(items: Iterable[T], what: str, *, show: bool = True) -> Iterator[T]:
     """The items one by one, with a bar while they go by."""
-    console = Console(stderr=True)
+    if not show:
+        yield from items
+        return
     total = len(items) if isinstance(items, Sized) else None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = not show or not (console.is_terminal or console.is_jupyter)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    with _bar() as bar:
         yield from bar.track(items, total=total, description=what)
+
+
+def _bar() -> Progress:
+    # rich draws from Python's generator when it is imported, which a training must not notice.
+    state = random.getstate()
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    random.setstate(state)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    hidden = not (console.is_terminal or console.is_jupyter)
+    return Progress(*columns, console=console, transient=True, disable=hidden)

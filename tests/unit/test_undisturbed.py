@@ -1,0 +1,130 @@
+"""It never harms a model: after any call, also one that raises, everything is exactly as it was."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import agop
+from tests import zoo
+from tests.state import assert_same, state_of
+
+MODELS = {
+    **{kind: (lambda kind=kind: zoo.made(kind)) for kind in ("plain", "in-place", "layer norm", "attention")},
+    "writes buffers": zoo.CountingBuffer,
+    "draws random numbers": zoo.NoisyInEval,
+}
+
+
+def in_a_mixed_state(model: nn.Module) -> nn.Module:
+    """Some modules in eval mode, some parameters frozen, some gradients there, a hook of the user's."""
+    modules = list(model.modules())
+    model.train()
+    modules[len(modules) // 2].training = False
+    parameters = list(model.parameters())
+    parameters[0].requires_grad_(False)
+    parameters[-1].grad = torch.ones_like(parameters[-1])
+    modules[1].register_forward_hook(lambda *_: None)
+    return model
+
+
+def prior_for(shape=(3, 12, 12)) -> agop.AGOP:
+    return agop.AGOP(torch.linspace(0.1, 1, 432, dtype=torch.float64).reshape(shape), count=1)
+
+
+@pytest.mark.parametrize("method", agop.methods.names())
+@pytest.mark.parametrize("kind", MODELS)
+def test_explain(kind, method):
+    model, images, prior = in_a_mixed_state(MODELS[kind]()), zoo.images(), prior_for()
+    layer = "body.0" if method.startswith("gradcam") and hasattr(model, "body") else None
+    before = state_of(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agop.explain(model, images, method, prior, layer=layer, batch_size=2)
+    assert_same(before, state_of(model))
+    assert not images.requires_grad
+    assert images.grad is None
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_hook_and_fit(kind):
+    model, images, labels = in_a_mixed_state(MODELS[kind]()), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
+    before = state_of(model)
+    hook = agop.AGOPTrainingHook(model, only_correct=False)
+    hook.step(images, labels)
+    hook.finalize()
+    agop.fit(model, [(images, labels)], only_correct=False)
+    assert_same(before, state_of(model))
+
+
+class Raises(zoo.CountingBuffer):
+    """Fails in the middle of the network, after some of it has run."""
+
+    def forward(self, x):
+        torch.rand(3)
+        super().forward(x)
+        raise ValueError("in the middle")
+
+
+@pytest.mark.parametrize("method", [name for name in agop.methods.names() if agop.methods.get(name).needs_model])
+def test_a_call_that_raises(method):
+    model = in_a_mixed_state(Raises())
+    layer = "body.0" if method.startswith("gradcam") else None
+    before = state_of(model)
+    with pytest.raises(ValueError, match="in the middle"):
+        agop.explain(model, zoo.images(), method, prior_for(), layer=layer)
+    with pytest.raises(ValueError, match="in the middle"):
+        agop.AGOPTrainingHook(model).step(zoo.images(), torch.zeros(5).long())
+    assert_same(before, state_of(model))
+
+
+def test_a_model_whose_train_method_does_more_than_set_flags():
+    class Merges(zoo.Wrapped):
+        def train(self, mode=True):
+            if hasattr(self, "body"):
+                self.body[0].weight.data.mul_(1.5)
+            return super().train(mode)
+
+    model = Merges()
+    before = state_of(model)
+    agop.explain(model, zoo.images(), "vanilla")
+    assert_same(before, state_of(model))
+
+
+def test_a_graph_that_waits_for_its_backward_pass_still_works():
+    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    torch.manual_seed(3)
+    model(images).sum().backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    torch.manual_seed(3)
+    loss = model(images).sum()
+    agop.AGOPTrainingHook(model, only_correct=False).step(images)
+    loss.backward()
+    assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.SGD])
+def test_training_with_the_hook_is_training_without_it_to_the_bit(where, optimiser, tmp_path):
+    plain, hooked = trained(None, optimiser, tmp_path), trained(where, optimiser, tmp_path)
+    assert_same(plain, hooked)
+
+
+def trained(where, optimiser, folder):
+    torch.manual_seed(0)
+    model = zoo.batch_normed(inplace=True).train()
+    options = {"momentum": 0.9} if optimiser is torch.optim.SGD else {}
+    steps = optimiser(model.parameters(), lr=0.01, weight_decay=1e-4, **options)
+    hook = agop.AGOPTrainingHook(model, snapshot_every=2, snapshot_dir=folder, per_class=True)
+    for _ in range(6):
+        images, labels = torch.randn(8, 3, 12, 12), torch.randint(0, 3, (8,))
+        steps.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        if where == "before":
+            hook.step(images, labels)
+        steps.step()
+        if where == "after":
+            hook.step(images, labels)
+    return {"model": model.state_dict(), "optimiser": steps.state_dict(), "random": torch.get_rng_state()}

@@ -1,0 +1,146 @@
+"""Models of every kind that people bring, and the slow twin of our gradients."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor, nn
+
+CLASSES = 3
+
+
+class Wrapped(nn.Module):
+    """A small convolutional model whose logits come in some wrapping."""
+
+    def __init__(self, wrap=lambda logits: logits, classes=CLASSES):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, stride=2), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes),
+        )
+        self.wrap = wrap
+
+    def forward(self, x):
+        return self.wrap(self.body(x))
+
+
+class Attention(nn.Module):
+    """Patches, a class token, one attention block: a vision transformer in small."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 12, 4, 4)
+        self.token = nn.Parameter(torch.randn(1, 1, 12))
+        self.block = nn.TransformerEncoderLayer(12, 3, 24, dropout=0.1, batch_first=True, norm_first=True)
+        self.norm = nn.LayerNorm(12)
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, x):
+        patches = self.patch(x).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(x), -1, -1), patches], dim=1)
+        return self.head(self.norm(self.block(tokens))[:, 0])
+
+
+class LayerNormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm = nn.LayerNorm([6, 12, 12])
+        self.head = nn.Linear(6 * 144, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).relu().flatten(1))
+
+
+class CountingBuffer(Wrapped):
+    """A forward pass that writes to one buffer and replaces another, in eval mode too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("written", torch.zeros(2))
+        self.register_buffer("replaced", torch.zeros(2))
+
+    def forward(self, x):
+        self.written += 1
+        self.replaced = self.replaced + 1
+        return super().forward(x)
+
+
+class NoisyInEval(Wrapped):
+    """Draws from every generator there is, in eval mode too."""
+
+    def forward(self, x):
+        import random
+
+        import numpy as np
+
+        noise = random.random() + np.random.rand()
+        return super().forward(nn.functional.dropout(x, 0.1, training=True)) + noise
+
+
+def batch_normed(inplace=False):
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=inplace),
+        nn.Conv2d(6, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(inplace=inplace), nn.Dropout(0.3),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES),
+    )
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(8, 3, 12, 12) * 2 + 0.3)
+    return model
+
+
+KINDS = {
+    "plain": Wrapped,
+    "batch norm and dropout": batch_normed,
+    "in-place": lambda: batch_normed(inplace=True),
+    "in-place first": lambda: nn.Sequential(nn.ReLU(inplace=True), batch_normed(inplace=True)),
+    "batch norm without running statistics": lambda: nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU(), nn.Flatten(), nn.Linear(400, CLASSES)
+    ),
+    "layer norm": LayerNormed,
+    "attention": Attention,
+    "tuple": lambda: Wrapped(lambda logits: (logits, logits.sum())),
+    "list": lambda: Wrapped(lambda logits: [logits]),
+    "dict": lambda: Wrapped(lambda logits: {"loss": logits.sum(), "logits": logits}),
+    "object": lambda: Wrapped(lambda logits: SimpleNamespace(logits=logits)),
+    "map of 1×1": lambda: Wrapped(lambda logits: logits[:, :, None, None]),
+    "one logit": lambda: Wrapped(classes=1),
+    "one logit, flat": lambda: Wrapped(lambda logits: logits[:, 0], classes=1),
+}
+
+
+def made(kind: str, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return KINDS[kind]()
+
+
+def images(count: int = 5, seed: int = 1, shape=(3, 12, 12)) -> Tensor:
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def plain_logits(output, samples: int) -> Tensor:
+    if hasattr(output, "logits"):
+        output = output.logits
+    elif isinstance(output, dict):
+        output = output["logits"]
+    elif isinstance(output, (tuple, list)):
+        output = output[0]
+    return output.reshape(samples, -1)
+
+
+def per_sample_loop(model: nn.Module, batch: Tensor, targets=None) -> tuple[Tensor, Tensor]:
+    """Algorithm 1 of the paper, a sample at a time: gradients (N,C,H,W) and the classes they are for."""
+    model.eval()
+    gradients, classes = [], []
+    for index, image in enumerate(batch):
+        leaf = image[None].clone().requires_grad_()
+        logits = plain_logits(model(leaf.clone()), 1)[0]
+        if len(logits) == 1:
+            target = int(logits[0] > 0) if targets is None else int(targets[index])
+            logit = logits[0] if target == 1 else -logits[0]
+        else:
+            target = int(logits.argmax()) if targets is None else int(targets[index])
+            logit = logits[target]
+        gradients.append(torch.autograd.grad(logit, leaf)[0])
+        classes.append(target)
+    return torch.cat(gradients), torch.tensor(classes)
