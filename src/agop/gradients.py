@@ -127,7 +127,10 @@ def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = N
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
-    """The gradient of the summed target logits with respect to inputs, of the same shape."""
+    """The gradient of the summed target logits with respect to inputs, of the same shape.
+
+    NaN for a sample whose logits are not finite: a ReLU would pass a finite gradient even then.
+    """
     if not logits.requires_grad:
         raise ModelError(
             "the model's output does not depend on its input through differentiable operations: "
@@ -136,7 +139,8 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
     (values,) = torch.autograd.grad(logits, inputs, selection(logits, targets), allow_unused=True)
     if values is None:
         raise ModelError("the model's output does not depend on its input")
-    return values.detach()
+    values, finite = values.detach(), logits.detach().isfinite().all(dim=1)
+    return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
 
 
 def check_images(images: Any) -> None:

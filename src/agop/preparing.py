@@ -82,6 +82,6 @@ def _fold(model: nn.Module, convolution: str, norm: str) -> None:
     pair: Any = model.get_submodule(convolution), model.get_submodule(norm)
     fused = fuse_conv_bn_eval(*pair)
     model.set_submodule(convolution, fused.requires_grad_(False))
-    model.set_submodule(norm, nn.Identity())
+    model.set_submodule(norm, nn.Identity().eval())
 
 

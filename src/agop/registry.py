@@ -10,25 +10,27 @@ from typing import Generic, TypeVar
 
 from agop.errors import InputError, UnknownNameError
 
-P = TypeVar("P")
+P = TypeVar("P", bound=type)
 
 
 class Registry(Generic[P]):
-    """The plug-ins of one kind, each under its name, in the order they were registered."""
+    """The classes of one kind of plug-in, each under its name; `first` names come first when listed."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, first: Sequence[str] = ()) -> None:
+        self.kind, self._first = kind, first
         self._plugins: dict[str, P] = {}
 
     def add(self, name: str, plugin: P) -> None:
-        """Register a plug-in; a second one of the same name is a mistake."""
-        if self._plugins.get(name, plugin) is not plugin:
+        """Register a class; another class of the same name is a mistake, the same one made anew is not."""
+        there = self._plugins.get(name, plugin)
+        if (there.__module__, there.__qualname__) != (plugin.__module__, plugin.__qualname__):
             raise InputError(f"there is already a {self.kind} named {name!r}: choose another name")
         self._plugins[name] = plugin
 
     def names(self) -> list[str]:
-        """The names, in order of registration."""
-        return list(self._plugins)
+        """The names: first the first ones, then the others as they were registered."""
+        first = [name for name in self._first if name in self._plugins]
+        return first + [name for name in self._plugins if name not in first]
 
     def get(self, name: str) -> P:
         """The plug-in of that name."""
@@ -41,7 +43,7 @@ def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
     """The error for a name nobody carries, with the closest known one."""
     close = get_close_matches(str(name).lower().replace("_", "-"), known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return UnknownNameError(f"no {kind} is named {name!r}: {hint}Known: {', '.join(known)}")
+    return UnknownNameError(f"no {kind} is named {name!r}: {hint}known: {', '.join(known)}")
 
 
 def import_all(package: str, path: Sequence[str]) -> None:

@@ -9,16 +9,10 @@ from agop.registry import import_all
 
 import_all(__name__, __path__)
 
-_ORDER = (
-    "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
-    "agop-local", "agop-weighted", "agop-global",
-)  # fmt: skip
-
 
 def names() -> list[str]:
     """The names of all methods: the paper's in its order, then the others."""
-    known = registry.names()
-    return [n for n in _ORDER if n in known] + [n for n in known if n not in _ORDER]
+    return registry.names()
 
 
 def get(name: str) -> type[Method]:

@@ -15,7 +15,11 @@ from agop.gradients import Probe
 from agop.registry import Registry
 from agop.statistic import AGOP
 
-registry: Registry[type[Method]] = Registry("method")
+PAPER = (
+    "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
+    "agop-local", "agop-weighted", "agop-global",
+)  # fmt: skip
+registry: Registry[type[Method]] = Registry("method", first=PAPER)
 
 
 @dataclass(frozen=True)

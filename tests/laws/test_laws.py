@@ -1,0 +1,139 @@
+"""Properties that hold whatever the numbers."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import agop
+from agop.accumulator import Accumulator
+from tests import zoo
+
+SHAPE, CLASSES = (2, 3, 3), 3
+settings.register_profile("agop", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("agop")
+
+
+@st.composite
+def accumulators(draw, per_class=None):
+    sums = Accumulator(draw(st.booleans()) if per_class is None else per_class)
+    for _ in range(draw(st.integers(0, 3))):
+        samples, seed = draw(st.integers(1, 4)), draw(st.integers(0, 2**16))
+        random = torch.Generator().manual_seed(seed)
+        gradients = torch.randn(samples, *SHAPE, generator=random) * 10.0 ** draw(st.integers(-6, 6))
+        sums.update(gradients, torch.randint(0, CLASSES, (samples,), generator=random), CLASSES)
+    sums.skipped = draw(st.integers(0, 3))
+    return sums
+
+
+def assert_equal(a: Accumulator, b: Accumulator, exactly: bool = False):
+    assert a.skipped == b.skipped
+    assert a.count == b.count
+    assert (a.sums is None) == (b.sums is None)
+    if a.sums is not None:
+        assert torch.equal(a.counts, b.counts)
+        torch.testing.assert_close(a.sums, b.sums, rtol=0 if exactly else 1e-12, atol=0)
+
+
+@given(st.booleans().flatmap(lambda p: st.tuples(*[accumulators(per_class=p)] * 3)))
+def test_merge_is_associative(parts):
+    a, b, c = parts
+    assert_equal(a.merge(b).merge(c), a.merge(b.merge(c)))
+
+
+@given(st.booleans().flatmap(lambda p: st.tuples(*[accumulators(per_class=p)] * 2)))
+def test_merge_is_commutative_and_changes_neither_side(parts):
+    a, b = parts
+    before = a.merge(Accumulator(a.per_class))
+    assert_equal(a.merge(b), b.merge(a))
+    assert_equal(a, before, exactly=True)
+
+
+@given(accumulators())
+def test_an_empty_accumulator_is_the_identity(a):
+    empty = Accumulator(a.per_class)
+    assert_equal(a.merge(empty), a, exactly=True)
+    assert_equal(empty.merge(a), a, exactly=True)
+
+
+@given(accumulators(per_class=True))
+def test_the_classes_add_up_to_the_whole(a):
+    if a.count:
+        weighted = a.class_diagonals().nan_to_num() * a.counts[:, None, None, None]
+        torch.testing.assert_close(weighted.sum(0) / a.count, a.diagonal())
+
+
+@given(st.floats(0.1, 10), st.integers(0, 100))
+def test_scaling_the_logits_scales_the_diagonal_by_the_square_and_leaves_the_weights(factor, seed):
+    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    scaled = nn.Sequential(model, Scale(factor))
+    ours, theirs = (agop.fit(m, [images], only_correct=False, progress=False) for m in (model, scaled))
+    torch.testing.assert_close(theirs.diagonal, ours.diagonal * factor**2, rtol=1e-4, atol=1e-12)
+    torch.testing.assert_close(theirs.weights, ours.weights, rtol=1e-4, atol=1e-6)
+
+
+class Scale(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, logits):
+        return logits * self.factor
+
+
+@given(st.integers(0, 1000))
+def test_the_diagonal_of_one_sample_is_its_squared_gradient(seed):
+    model, images = zoo.made("attention", seed), zoo.images(1, seed)
+    gradients, _ = zoo.per_sample_loop(model, images)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    torch.testing.assert_close(prior.diagonal, gradients[0].double().square(), rtol=1e-4, atol=1e-12)
+
+
+@given(st.integers(0, 1000))
+def test_smoothgrad_without_noise_is_the_gradient(seed):
+    model, images = zoo.made("batch norm and dropout", seed), zoo.images(seed=seed)
+    smooth = agop.explain(model, images, agop.methods.SmoothGrad(samples=3, sigma=0.0))
+    torch.testing.assert_close(smooth, agop.explain(model, images, "vanilla"), rtol=1e-4, atol=1e-6)
+
+
+@given(st.integers(0, 1000))
+def test_weights_of_one_are_no_weights(seed):
+    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    even = agop.AGOP(torch.full((3, 12, 12), 4.0, dtype=torch.float64), 1)
+    torch.testing.assert_close(agop.explain(model, images, prior=even), agop.explain(model, images, "vanilla"))
+
+
+@given(st.integers(0, 1000))
+def test_integrated_gradients_of_a_linear_model_are_the_image_times_its_weights(seed):
+    torch.manual_seed(seed)
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(432, 3)), zoo.images(seed=seed)
+    weights = model[1].weight[model(images).argmax(1)].reshape(-1, 3, 12, 12)
+    expected = (weights * images).abs().sum(1).detach()
+    found = agop.explain(model, images, agop.methods.IntegratedGradients(steps=7))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
+@pytest.mark.parametrize("baseline", [0.0, 0.5])
+def test_integrated_gradients_are_complete(kind, baseline):
+    """Their sum tends to f(x) − f(x')."""
+    from agop.gradients import probing
+    from agop.methods import Job
+
+    model, images, targets = zoo.made(kind).eval(), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
+    method = agop.methods.IntegratedGradients(steps=2000, baseline=baseline)
+    with probing(model) as probe:
+        found = method.attribution(Job(images, targets, rows=500, given_probe=probe)).sum((1, 2, 3))
+    with torch.no_grad():
+        rise = model(images) - model(torch.full_like(images, baseline))
+    torch.testing.assert_close(found, rise.gather(1, targets[:, None])[:, 0], rtol=1e-2, atol=2e-3)
+
+
+@given(st.integers(0, 1000), st.floats(0.1, 10))
+def test_gradcam_is_linear_in_the_logits(seed, factor):
+    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    scaled = nn.Sequential(model, Scale(factor))
+    ours = agop.explain(model, images, "gradcam", layer="body.0")
+    theirs = agop.explain(scaled, images, "gradcam", layer="0.body.0")
+    torch.testing.assert_close(theirs, ours * factor, rtol=1e-3, atol=1e-5)

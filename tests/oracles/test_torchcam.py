@@ -1,0 +1,80 @@
+"""GradCAM++ against torchcam and against its own definition, pixel by pixel.
+
+torchcam 0.5.0 divides a copy of α and throws it away (`alpha[idx][mask].div_(…)` writes to what indexing
+copied), so its weights lack the denominator. The oracle is torchcam's own code with that line repaired, and
+with an epsilon that is small beside g².
+"""
+
+import inspect
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+from torchcam.methods import GradCAMpp
+from torchcam.methods import gradient as torchcam_gradient
+
+import agop
+from agop.gradients import probing
+from agop.layers import feature_maps
+from tests import zoo
+
+LOST, KEPT = "alpha[idx][mask].div_(d[mask] + eps)", "alpha[idx][mask] = alpha[idx][mask] / (d[mask] + eps)"
+
+
+def repaired():
+    source = textwrap.dedent(inspect.getsource(GradCAMpp._get_weights))
+    assert LOST in source, "torchcam has changed: compare with it as it is"
+    scope = dict(vars(torchcam_gradient))
+    exec(source.replace(LOST, KEPT).replace("eps: float = 1e-8", "eps: float = 1e-20"), scope)
+    return type("Repaired", (GradCAMpp,), {"_get_weights": scope["_get_weights"]})
+
+
+def averaging():
+    """A model whose gradients at the layer are the same over each map, where torchcam's sum is the paper's."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(8, 3),
+    ).eval()  # fmt: skip
+
+
+def theirs(extractor_class, model, image, layer):
+    with extractor_class(model, layer) as extractor:
+        logits = model(image.clone().requires_grad_())
+        return extractor(int(logits.argmax()), logits, normalized=False)[0][0]
+
+
+def test_torchcam_with_its_division():
+    model, images = averaging(), zoo.images(6)
+    expected = torch.stack([theirs(repaired(), model, image[None], "2") for image in images])
+    found = agop.explain(model, images, "gradcam++", layer="2")
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
+
+
+def test_the_lost_division_matters():
+    """If this fails, torchcam may have been repaired: drop the repair above."""
+    model, image = averaging(), zoo.images(1)
+    as_it_is, whole = (theirs(kind, model, image, "2") for kind in (GradCAMpp, repaired()))
+    assert not torch.allclose(as_it_is / as_it_is.max(), whole / whole.max(), atol=0.01)
+
+
+@pytest.mark.parametrize(("kind", "layer"), [("plain", "body.0"), ("batch norm and dropout", "2")])
+def test_the_definition_pixel_by_pixel(kind, layer):
+    """Chattopadhay et al. 2018, equations 10 and 19, as a loop."""
+    model, images = zoo.made(kind), zoo.images(3)
+    with probing(model) as probe:
+        features = feature_maps(probe, images, None, model.get_submodule(layer))
+    a, g = features.activations.double(), features.gradients.double()
+    samples, channels, height, width = a.shape
+    expected = torch.zeros(samples, channels, dtype=torch.float64)
+    for n in range(samples):
+        for k in range(channels):
+            for i in range(height):
+                for j in range(width):
+                    slope = float(g[n, k, i, j])
+                    if slope > 0:
+                        alpha = slope**2 / (2 * slope**2 + float(a[n, k].sum()) * slope**3)
+                        expected[n, k] += alpha * slope
+    found = agop.methods.GradCAMPlusPlus().weights(features)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,95 @@
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import agop
+from agop.errors import GradientError, InputError, NoSamplesError
+from tests import zoo
+from tests.unit.test_training import algorithm_1, batches
+
+
+@pytest.mark.parametrize("kind", zoo.KINDS)
+def test_fit_is_algorithm_1_at_fixed_weights(kind):
+    model, data = zoo.made(kind), []
+    for images, _ in batches(3):
+        labels = zoo.per_sample_loop(model, images)[1]
+        labels[::3] = (labels[::3] + 1) % 2  # some are wrong
+        data.append((images, labels))
+    expected, count = algorithm_1(model, data, only_correct=True)
+    prior = agop.fit(model.train(), data, progress=False)
+    assert prior.count == count
+    torch.testing.assert_close(prior.diagonal, expected, rtol=1e-3, atol=1e-9)
+
+
+def test_fit_is_the_hook_without_training():
+    model, data = zoo.made("plain"), batches()
+    hook = agop.AGOPTrainingHook(model, per_class=True)
+    for images, labels in data:
+        hook.step(images, labels)
+    prior, other = agop.fit(model, data, per_class=True, progress=False), hook.finalize()
+    assert torch.equal(prior.diagonal, other.diagonal)
+    assert prior.class_counts.tolist() == other.class_counts.tolist()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda images, labels: (images, labels),
+        lambda images, labels: [images, labels],
+        lambda images, labels: {"pixel_values": images, "labels": labels},
+        lambda images, labels: {"image": images, "label": labels},
+        lambda images, labels: (images, labels, "more"),
+    ],
+)
+def test_the_forms_a_batch_comes_in(form):
+    data = batches(2)
+    expected = agop.fit(zoo.made("plain"), data, progress=False)
+    found = agop.fit(zoo.made("plain"), (form(*batch) for batch in data), progress=False)
+    assert torch.equal(found.diagonal, expected.diagonal)
+
+
+def test_a_real_loader_and_images_alone():
+    images = zoo.images(20)
+    loader = DataLoader(TensorDataset(images, torch.arange(20) % 3), batch_size=6)
+    assert agop.fit(zoo.made("plain"), loader, only_correct=False).count == 20
+    assert agop.fit(zoo.made("plain"), images.split(7), only_correct=False, progress=False).count == 20
+
+
+@pytest.mark.parametrize(
+    ("loader", "error", "message"),
+    [
+        ([], NoSamplesError, "loader is empty"),
+        ([{"picture": 1}], InputError, r"\['picture'\].*pixel_values"),
+        (["text"], InputError, "a batch is a str"),
+        ([zoo.images(2)], InputError, "needs labels"),
+        ([(zoo.images(2) / 0, torch.zeros(2).long())], GradientError, "sample 0"),
+        ([(torch.zeros(2, 12, 12), torch.zeros(2).long())], InputError, r"\(2, 12, 12\)"),
+    ],
+)
+def test_loaders_that_cannot_be_used(loader, error, message):
+    with pytest.raises(error, match=message):
+        agop.fit(zoo.made("plain"), loader, only_correct="NaN" not in message and error is not GradientError)
+
+
+def test_nan_skip_counts_and_reports():
+    images = zoo.images(6)
+    images[1], images[3] = torch.nan, torch.inf
+    prior = agop.fit(zoo.made("plain"), [images], only_correct=False, progress=False, nan="skip")
+    assert (prior.count, prior.provenance["skipped"]) == (4, 2)
+    kept = agop.fit(zoo.made("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
+    torch.testing.assert_close(prior.diagonal, kept.diagonal)
+
+
+def test_a_model_that_cannot_be_traced_or_copied_is_fitted_as_it_is():
+    class Branches(zoo.Wrapped):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return super().forward(self.norm(x) if x.sum() > 0 else -self.norm(x))
+
+        def __deepcopy__(self, memo):
+            raise TypeError("not me")
+
+    assert agop.fit(Branches(), [zoo.images()], only_correct=False, progress=False).count == 5

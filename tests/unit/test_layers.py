@@ -1,0 +1,109 @@
+import pytest
+import torch
+from torch import nn
+
+import agop
+from agop.errors import AGOPWarning, LayerError
+from agop.layers import as_grid, token_grid
+from agop.networks import CNN8by8, ResNet18
+from tests import zoo
+
+
+def test_the_last_convolution_whose_map_is_larger_than_1x1():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(5, 3, 1), nn.Flatten()
+    )
+    images = zoo.images()
+    found, named, other = (agop.explain(model, images, "gradcam", layer=layer) for layer in (None, "1", "0"))
+    assert torch.equal(found, named)
+    assert not torch.equal(found, other)
+
+
+def test_execution_decides_which_is_last_not_definition():
+    class Backwards(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Conv2d(4, 4, 3, padding=1)
+            self.first = nn.Conv2d(3, 4, 3, padding=1)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.last(self.first(x)).mean((2, 3)))
+
+    model, images = Backwards(), zoo.images()
+    assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="last"))
+
+
+def test_a_layer_by_name_and_as_a_module():
+    model, images = zoo.made("batch norm and dropout"), zoo.images()
+    by_name = agop.explain(model, images, "gradcam++", layer="2")
+    assert torch.equal(by_name, agop.explain(model, images, "gradcam++", layer=model[2]))
+    assert torch.equal(by_name, agop.explain(model, images, agop.methods.GradCAMPlusPlus(layer="2")))
+
+
+def test_an_in_place_activation_behind_the_layer_changes_nothing():
+    plain, inplace, images = zoo.made("batch norm and dropout"), zoo.made("in-place"), zoo.images()
+    for method in ("gradcam", "gradcam++"):
+        maps = [agop.explain(model, images, method, layer="0") for model in (plain, inplace)]
+        torch.testing.assert_close(*maps)
+
+
+@pytest.mark.parametrize(("model", "images", "size"), [
+    (CNN8by8(), torch.randn(2, 1, 8, 8), "2×2 for 8×8"), (ResNet18(3), torch.randn(2, 3, 64, 64), "2×2 for 64×64"),
+])  # fmt: skip
+def test_a_coarse_map_warns_with_its_size(model, images, size):
+    with pytest.warns(AGOPWarning, match=size) as caught:
+        agop.explain(model, images, "gradcam")
+    assert caught[0].filename == __file__
+    assert len(caught) == 1
+
+
+def test_errors_list_candidates():
+    model, images = zoo.made("plain"), zoo.images()
+    with pytest.raises(LayerError, match=r"no layer 'body.7'.*did you mean 'body\.\d'.*candidates: body\.0, body\.2"):
+        agop.explain(model, images, "gradcam", layer="body.7")
+    with pytest.raises(LayerError, match=r"not part of the model: candidates: body\.0, body\.2"):
+        agop.explain(model, images, "gradcam", layer=nn.Conv2d(3, 3, 3))
+    with pytest.raises(LayerError, match="neither a map nor tokens"):
+        agop.explain(model, images, "gradcam", layer="body.6")
+
+
+def test_no_convolution_no_tokens():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 3))
+    with pytest.raises(LayerError, match="no convolution"):
+        agop.explain(model, zoo.images(), "gradcam")
+
+
+def test_a_layer_that_takes_no_part():
+    model = zoo.made("plain")
+    model.unused = nn.Conv2d(3, 3, 3)
+    with pytest.raises(LayerError, match="took no part"):
+        agop.explain(model, zoo.images(), "gradcam", layer="unused")
+
+
+def test_a_vision_transformer_gets_a_token_grid():
+    """Behind the last attention only the class token counts: the norm before it is the one to weigh."""
+    model, images = zoo.made("attention"), zoo.images()
+    with pytest.warns(AGOPWarning, match=r"'block\.norm1' is only 3×3"):
+        maps = agop.explain(model, images, "gradcam")
+    assert maps.shape == (5, 12, 12)
+    assert (maps.flatten(1).max(1).values > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "size", "grid"),
+    [(197, (224, 224), (14, 14)), (198, (224, 224), (14, 14)), (196, (224, 224), (14, 14)), (261, (224, 224), (16, 16)),
+     (49, (224, 224), (7, 7)), (1 + 8 * 12, (64, 96), (8, 12)), (10, (12, 12), (3, 3))],
+)  # fmt: skip
+def test_token_grids(tokens, size, grid):
+    assert token_grid(tokens, torch.Size(size)) == grid
+
+
+def test_tokens_that_form_no_grid():
+    with pytest.raises(LayerError, match="5000 tokens"):
+        token_grid(5000, torch.Size((7, 1000)))
+
+
+def test_tokens_lie_row_by_row_behind_the_class_token():
+    tokens = torch.arange(10.0).reshape(1, 10, 1)
+    assert as_grid(tokens, torch.Size((12, 12)))[0, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

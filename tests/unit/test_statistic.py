@@ -1,0 +1,190 @@
+import copy
+import json
+import pickle
+import resource
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import agop
+from agop.errors import AGOPWarning, FileError, PriorError
+from tests import zoo
+
+
+def made(per_class=False, seed=0) -> agop.AGOP:
+    model, images = zoo.made("plain", seed), zoo.images(20)
+    return agop.fit(model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=per_class, progress=False)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_a_file_holds_everything(per_class, tmp_path):
+    prior = made(per_class)
+    prior.save(tmp_path / "deeper" / "prior.safetensors")
+    again = agop.AGOP.load(tmp_path / "deeper" / "prior.safetensors")
+    assert torch.equal(again.diagonal, prior.diagonal)
+    assert again.count == prior.count == 20
+    assert again.provenance == prior.provenance
+    if per_class:
+        torch.testing.assert_close(again.class_diagonals, prior.class_diagonals, equal_nan=True)
+        assert again.class_counts.tolist() == prior.class_counts.tolist()
+    else:
+        assert again.class_diagonals is None
+        assert again.class_counts is None
+
+
+def test_provenance_says_where_it_comes_from():
+    told = made().provenance
+    assert told["format"] == 1
+    assert told["kind"] == "one checkpoint"
+    assert told["input_shape"] == [3, 12, 12]
+    assert told["classes"] == 3
+    assert told["count"] == 20
+    assert told["options"] == {"only_correct": False, "per_class": False, "nan": "raise"}
+    assert told["versions"]["torch"] == torch.__version__
+    assert set(told["model"]) == {"architecture", "weights"}
+    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook.step(zoo.images())
+    assert hook.finalize().provenance["kind"] == "training-accumulated"
+
+
+def test_the_file_is_safetensors_with_readable_json(tmp_path):
+    made(per_class=True).save(tmp_path / "a.safetensors")
+    assert set(load_file(tmp_path / "a.safetensors")) == {"diagonal", "class_diagonals", "class_counts"}
+    content = (tmp_path / "a.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    assert json.loads(header["__metadata__"]["agop"])["count"] == 20
+
+
+def test_the_same_statistic_gives_the_same_bytes(tmp_path):
+    made().save(tmp_path / "a")
+    made().save(tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, 0.99])
+def test_a_truncated_file(keep, tmp_path):
+    path = tmp_path / "cut.safetensors"
+    made().save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: keep if isinstance(keep, int) else int(keep * len(content))])
+    with pytest.raises(FileError, match=r"cut\.safetensors is not an AGOP file, or was cut short"):
+        agop.AGOP.load(path)
+
+
+def foreign_files(folder):
+    torch.save({"diagonal": torch.ones(1, 2, 2)}, folder / "torch.pt")
+    (folder / "pickle").write_bytes(pickle.dumps({"diagonal": 1}))
+    (folder / "text").write_text("hello " * 100)
+    save_file({"weight": torch.ones(3)}, folder / "weights.safetensors")
+    save_file({"weight": torch.ones(3)}, folder / "other.safetensors", {"format": "pt"})
+    save_file({"weight": torch.ones(3)}, folder / "json.safetensors", {"agop": "[1]"})
+    save_file({"weight": torch.ones(3)}, folder / "empty.safetensors", {"agop": '{"format": 1, "count": 3}'})
+    bad = {"agop": '{"format": 1, "count": 3}'}
+    save_file({"diagonal": -torch.ones(1, 2, 2)}, folder / "negative.safetensors", bad)
+    save_file({"diagonal": torch.ones(2, 2)}, folder / "flat.safetensors", bad)
+    save_file({"diagonal": torch.full((1, 2, 2), torch.nan)}, folder / "nan.safetensors", bad)
+    save_file({"diagonal": torch.ones(1, 2, 2)}, folder / "count.safetensors", {"agop": '{"format": 1, "count": 0}'})
+    return sorted(folder.iterdir())
+
+
+def test_foreign_files(tmp_path):
+    files = foreign_files(tmp_path)
+    assert len(files) == 11
+    for path in files:
+        with pytest.raises(FileError, match=path.name):
+            agop.AGOP.load(path)
+
+
+def test_a_newer_format_says_upgrade(tmp_path):
+    save_file({"diagonal": torch.ones(1, 2, 2)}, tmp_path / "new", {"agop": '{"format": 2, "count": 3}'})
+    with pytest.raises(FileError, match=r"format 2.*upgrade"):
+        agop.AGOP.load(tmp_path / "new")
+
+
+def test_no_file_and_no_folder(tmp_path):
+    with pytest.raises(FileError, match="No such file"):
+        agop.AGOP.load(tmp_path / "nothing")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="could not write"):
+        made().save(tmp_path / "file" / "prior.safetensors")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path):
+    """A real write that fails half-way: the process may write no file of more than 4 KiB."""
+    path = tmp_path / "prior.safetensors"
+    made().save(path)
+    old = path.read_bytes()
+    code = f"""
+        import resource, signal, torch, agop
+        prior = agop.AGOP(torch.ones(3, 100, 100), 1)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            prior.save({str(path)!r})
+        except agop.AGOPError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert "could not write" in done.stdout
+    assert "unchanged" in done.stdout
+    assert path.read_bytes() == old
+    assert [p.name for p in tmp_path.iterdir()] == ["prior.safetensors"]
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
+
+
+def test_weights_are_the_relative_root_mean_square():
+    prior = agop.AGOP(torch.tensor([[[4.0, 1.0]], [[0.0, 16.0]]], dtype=torch.float64), 5)
+    assert prior.weights.flatten().tolist() == [0.5, 0.25, 0.0, 1.0]
+    assert prior.map.tolist() == [[4.0, 17.0]]
+
+
+@pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
+def test_a_diagonal_of_zeros_is_an_error(method):
+    with pytest.raises(PriorError, match=r"max diag\(M\) is 0"):
+        agop.explain(zoo.made("plain"), zoo.images(), method, agop.AGOP(torch.zeros(3, 12, 12), 5))
+
+
+def test_a_prior_of_another_shape_is_an_error():
+    with pytest.raises(PriorError, match=r"\(3, 12, 12\).*\(3, 20, 20\)"):
+        agop.explain(zoo.made("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", made())
+
+
+def test_a_prior_from_another_model_warns_and_the_same_model_does_not():
+    images = zoo.images()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agop.explain(zoo.made("plain"), images, "agop-weighted", made())
+    with pytest.warns(AGOPWarning, match="other weights") as caught:
+        agop.explain(zoo.made("plain", seed=1), images, "agop-weighted", made())
+    assert caught[0].filename == __file__
+    with pytest.warns(AGOPWarning, match="another model"):
+        agop.explain(zoo.made("attention"), images, "agop-global", made())
+
+
+def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
+    from agop.fingerprint import fingerprint
+
+    model = zoo.made("batch norm and dropout").train()
+    before = fingerprint(model)
+    assert fingerprint(torch.nn.DataParallel(model)) == before
+    assert fingerprint(torch.compile(model)) == before
+    assert fingerprint(agop.prepare(model)) == before
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    model(zoo.images()).square().sum().backward()
+    optimizer.step()
+    assert fingerprint(model)["weights"] != before["weights"]
+    assert fingerprint(model)["architecture"] == before["architecture"]
+
+
+def test_copies_and_pickles_of_a_prior_do_not_carry_models():
+    prior = made()
+    prior.check(zoo.made("plain"), zoo.images())
+    for again in (copy.deepcopy(prior), pickle.loads(pickle.dumps(prior))):
+        assert torch.equal(again.diagonal, prior.diagonal)
+        assert again.provenance == prior.provenance
+    assert "20 samples" in repr(prior)
