@@ -87,8 +87,12 @@ def gradients(name: str, model: nn.Module, images: Tensor, bar: float) -> Ratio:
     model.eval()
     return measured(
         f"input gradients, batch 64, {name}: per-sample loop ÷ ours",
-        lambda: per_sample_loop(model, images), lambda: agop.input_gradients(model, images), bar, at_least=True, repeats=9,
-    )  # fmt: skip
+        lambda: per_sample_loop(model, images),
+        lambda: agop.input_gradients(model, images),
+        bar,
+        at_least=True,
+        repeats=9,
+    )
 
 
 def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ratio:
@@ -111,6 +115,7 @@ def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ra
 
 def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
     """The setting of a rival that is fastest here."""
+
     def taken(setting: int | None) -> float:
         return min(_seconds(lambda: run(setting), 1) for _ in range(4))
 
@@ -132,9 +137,14 @@ def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float,
 
     def smoothed(together: int | None) -> Tensor:
         result: Tensor = tunnel.attribute(
-            images.clone(), nt_type="smoothgrad", nt_samples=50, stdevs=0.15, target=targets, abs=False,
+            images.clone(),
+            nt_type="smoothgrad",
+            nt_samples=50,
+            stdevs=0.15,
+            target=targets,
+            abs=False,
             nt_samples_batch_size=together,
-        )  # fmt: skip
+        )
         return result.abs().sum(1)
 
     rows = best_setting(integrated, (None, 16, 64, 256, 1024))
@@ -142,15 +152,18 @@ def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float,
     which = f"{name}{', prepared' if prepared else ''}"
     ratios = []
     for method, theirs, setting, bar in (
-        ("integrated-gradients", integrated, rows, bars[0]), ("smoothgrad", smoothed, together, bars[1]),
-    ):  # fmt: skip
+        ("integrated-gradients", integrated, rows, bars[0]),
+        ("smoothgrad", smoothed, together, bars[1]),
+    ):
         ratios.append(
             measured(
                 f"{method}, 50 passes, {which}: Captum (best setting: {setting}) ÷ ours",
                 lambda theirs=theirs, setting=setting: theirs(setting),
                 lambda method=method: agop.explain(ours, images, method, target=targets),
-                bar, at_least=True, repeats=7,
-            )  # fmt: skip
+                bar,
+                at_least=True,
+                repeats=7,
+            )
         )
     expected, found = integrated(rows), agop.explain(ours, images, "integrated-gradients", target=targets)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
@@ -160,22 +173,26 @@ def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float,
 def agop_methods() -> list[Ratio]:
     small, large = CNN8by8().eval(), ResNet18(10).eval()
     ratios = []
-    for name, model, images in (("CNN8by8", small, torch.randn(64, 1, 8, 8)), ("ResNet-18, 64 px", large, torch.randn(16, 3, 64, 64))):
+    for name, model, images in (
+        ("CNN8by8", small, torch.randn(64, 1, 8, 8)),
+        ("ResNet-18, 64 px", large, torch.randn(16, 3, 64, 64)),
+    ):
         prior = agop.fit(model, [images], only_correct=False, progress=False)
         weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # used in this turn
         vanilla = lambda: agop.explain(model, images, "vanilla")  # noqa: B023, E731
-        ratios.append(
-            measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=41)
-        )
+        ratios.append(measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=41))
     photo, thousand = torch.randn(1, 3, 224, 224), torch.zeros(1, 3, 224, 224).expand(1000, -1, -1, -1)
     prior = agop.fit(large, [photo], only_correct=False, progress=False)
     with torch.no_grad():
         ratios.append(
             measured(
                 "agop-global, 1,000 maps at 224 px ÷ one forward pass of ResNet-18",
-                lambda: agop.explain(large, thousand, "agop-global", prior), lambda: large(photo),
-                0.01, at_least=False, repeats=41,
-            )  # fmt: skip
+                lambda: agop.explain(large, thousand, "agop-global", prior),
+                lambda: large(photo),
+                0.01,
+                at_least=False,
+                repeats=41,
+            )
         )
     return ratios
 
@@ -198,7 +215,10 @@ def main() -> int:
     ratios: list[Ratio] = []
     with console.status("measuring, about two minutes"):
         ratios += [gradients("CNN8by8", CNN8by8(), small, 20), gradients("ResNet-18, 64 px", ResNet18(2), large, 4)]
-        ratios += [training_step("CNN8by8", CNN8by8(), small, 2.0), training_step("ResNet-18, 64 px", ResNet18(2), large, 1.8)]
+        ratios += [
+            training_step("CNN8by8", CNN8by8(), small, 2.0),
+            training_step("ResNet-18, 64 px", ResNet18(2), large, 1.8),
+        ]
         ratios += path_methods("CNN8by8", CNN8by8(), small, (2.0, 2.0), False)
         for prepared, bar in ((False, 1.0), (True, 1.3)):
             ratios += path_methods("ResNet-18, 64 px", ResNet18(2), large[:4], (bar, bar), prepared)
@@ -209,8 +229,15 @@ def main() -> int:
         bar = f"{'≥' if r.at_least else '≤'} {r.bar:g}"
         table.add_row(r.what, f"{r.ratio:.3g}", bar, f"±{r.noise:.0%}", "holds" if r.holds else "[red]missed[/]")
     console.print(table)
-    console.print(f"kept by the hook after 10 and 100 steps: {kept['10']:,} and {kept['100']:,} bytes (3·64·64 float64 + counts)")
-    about = {"torch": torch.__version__, "threads": torch.get_num_threads(), "cores": os.cpu_count(), "machine": platform.machine()}
+    console.print(
+        f"kept by the hook after 10 and 100 steps: {kept['10']:,} and {kept['100']:,} bytes (3·64·64 float64 + counts)"
+    )
+    about = {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+    }
     result = {"about": about, "ratios": [asdict(r) | {"holds": r.holds} for r in ratios], "hook_bytes": kept}
     Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(r.holds for r in ratios) and kept["10"] == kept["100"] else 1

@@ -68,7 +68,9 @@ def draw(path: Path, data: Split, maps: dict[str, Tensor], rows: list[int]) -> N
     sheets = []
     for row in rows:
         truth = {"truth": data.masks[row].float().numpy()}
-        sheets.append(sheet(picture(data.images[row]), truth | {name: found[row].numpy() for name, found in maps.items()}))
+        sheets.append(
+            sheet(picture(data.images[row]), truth | {name: found[row].numpy() for name, found in maps.items()})
+        )
     page = stacked(sheets)
     page.resize((page.width // 2, page.height // 2), Image.Resampling.LANCZOS).save(path)
 
@@ -79,7 +81,7 @@ def main() -> None:
         training, _, test = xai_tris(scenario)
         model, prior = train(scenario, training)
         prior.save(OUT / scenario / "agop.safetensors")
-        correct = (model(test.images).argmax(1) == test.labels)
+        correct = model(test.images).argmax(1) == test.labels
         with warnings.catch_warnings():  # a 3×3 map is what the paper's GradCAM has
             warnings.simplefilter("ignore", agop.AGOPWarning)
             maps = maps_of(model, prior, test.images)

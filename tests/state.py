@@ -16,7 +16,7 @@ def state_of(model: nn.Module) -> dict:
         "hooks": [_hooks(module) for module in model.modules()],
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": np.random.get_state()[1].tolist() + [np.random.get_state()[2]],
+        "numpy": [*np.random.get_state()[1].tolist(), np.random.get_state()[2]],
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
     }
 

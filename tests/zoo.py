@@ -14,8 +14,13 @@ class Wrapped(nn.Module):
     def __init__(self, wrap=lambda logits: logits, classes=CLASSES):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, stride=2), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, classes),
+            nn.Conv2d(3, 6, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(6, 8, 3, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32, classes),
         )
         self.wrap = wrap
 
@@ -79,9 +84,16 @@ class NoisyInEval(Wrapped):
 
 def batch_normed(inplace=False):
     model = nn.Sequential(
-        nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=inplace),
-        nn.Conv2d(6, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(inplace=inplace), nn.Dropout(0.3),
-        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES),
+        nn.Conv2d(3, 6, 3, padding=1, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(inplace=inplace),
+        nn.Conv2d(6, 8, 3, stride=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=inplace),
+        nn.Dropout(0.3),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, CLASSES),
     )
     with torch.no_grad():
         for _ in range(3):
@@ -95,7 +107,11 @@ KINDS = {
     "in-place": lambda: batch_normed(inplace=True),
     "in-place first": lambda: nn.Sequential(nn.ReLU(inplace=True), batch_normed(inplace=True)),
     "batch norm without running statistics": lambda: nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU(), nn.Flatten(), nn.Linear(400, CLASSES)
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(400, CLASSES),
     ),
     "layer norm": LayerNormed,
     "attention": Attention,

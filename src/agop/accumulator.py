@@ -114,9 +114,7 @@ class Accumulator:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
         if state["per_class"] != self.per_class:
-            raise InputError(
-                f"the saved state has per_class={state['per_class']}, this one per_class={self.per_class}"
-            )
+            raise InputError(f"the saved state has per_class={state['per_class']}, this one per_class={self.per_class}")
         self.classes, self.skipped = state["classes"], state["skipped"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].clone()

@@ -64,8 +64,10 @@ class Collector:
         if sums.skipped:
             why = f"{sums.skipped} had NaN or infinite gradients: look at the images and the weights"
         elif self.seen:
-            why = (f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
-                   "only_correct=False")
+            why = (
+                f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
+                "only_correct=False"
+            )
         raise NoSamplesError(f"no sample was counted: {why}")
 
     def _check(self, broken: Tensor) -> None:

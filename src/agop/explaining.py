@@ -75,9 +75,7 @@ def _configured(method: Any, layer: Layer) -> Method:
     return replace(method, layer=layer)  # type: ignore[call-arg]  # the field was just looked for
 
 
-def _check_prior(
-    method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None
-) -> None:
+def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None) -> None:
     if prior is None:
         raise PriorError(f"{method.name} needs a prior: make one with agop.fit or `agop fit`, or pass prior=")
     if not isinstance(prior, AGOP):

@@ -152,8 +152,7 @@ def check_images(images: Any) -> None:
         raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}")
     if not images.is_floating_point():
         raise InputError(
-            f"images are {images.dtype}: convert and scale them as in training, "
-            "for example images.float() / 255"
+            f"images are {images.dtype}: convert and scale them as in training, for example images.float() / 255"
         )
     if images.numel() == 0:
         raise InputError(f"images have shape {tuple(images.shape)}: give at least one image")

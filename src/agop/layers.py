@@ -99,9 +99,7 @@ def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Mod
     # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
     one = selection(logits, predicted(logits))
     reached = torch.autograd.grad(logits, [outputs[m] for m in tokens], one, allow_unused=True)
-    useful = [
-        m for m, g in zip(tokens, reached, strict=True) if g is not None and bool((as_grid(g, size) != 0).any())
-    ]
+    useful = [m for m, g in zip(tokens, reached, strict=True) if g is not None and bool((as_grid(g, size) != 0).any())]
     return (useful or tokens)[-1]
 
 

@@ -65,9 +65,7 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
             raise FileError(f"{folder} is not a folder: give one with a folder of pictures for each class")
         self.classes = sorted(child.name for child in folder.iterdir() if child.is_dir())
         self.preprocessing = preprocessing
-        self.files = [
-            (path, index) for index, name in enumerate(self.classes) for path in pictures_in(folder / name)
-        ]
+        self.files = [(path, index) for index, name in enumerate(self.classes) for path in pictures_in(folder / name)]
         if not self.files:
             raise InputError(f"{folder} holds no pictures in class folders: put them in {folder}/CLASS/NAME.png")
 

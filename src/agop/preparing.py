@@ -83,5 +83,3 @@ def _fold(model: nn.Module, convolution: str, norm: str) -> None:
     fused = fuse_conv_bn_eval(*pair)
     model.set_submodule(convolution, fused.requires_grad_(False))
     model.set_submodule(norm, nn.Identity().eval())
-
-

@@ -41,9 +41,7 @@ class AGOP:
     _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, repr=False)
 
     @classmethod
-    def from_sums(
-        cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any
-    ) -> AGOP:
+    def from_sums(cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any) -> AGOP:
         """The statistic of an accumulator, with where it came from."""
         diagonal = sums.diagonal().cpu()
         by_class = sums.class_diagonals()
@@ -56,9 +54,7 @@ class AGOP:
             "count": sums.count,
             "skipped": sums.skipped,
             "options": options,
-            "versions": {
-                "agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()
-            },
+            "versions": {"agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()},
             **more,
         }
         counts = sums.counts if sums.per_class else None
@@ -87,11 +83,15 @@ class AGOP:
         self._checked.add(model)
         ours, theirs = self.provenance["model"], fingerprint(model)
         if ours["architecture"] != theirs["architecture"]:
-            warn("the prior comes from another model (its parameters have other names or shapes): "
-                 "make one for this model with agop.fit")
+            warn(
+                "the prior comes from another model (its parameters have other names or shapes): "
+                "make one for this model with agop.fit"
+            )
         elif ours["weights"] != theirs["weights"]:
-            warn("the prior comes from a model with other weights: fine for another checkpoint of the "
-                 "same training run, else make one for this model with agop.fit")
+            warn(
+                "the prior comes from a model with other weights: fine for another checkpoint of the "
+                "same training run, else make one for this model with agop.fit"
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file; if that fails, the file that was there survives."""
@@ -129,8 +129,12 @@ class AGOP:
         counts = tensors.get("class_counts")
         count = provenance.get("count")
         sound = (
-            diagonal is not None and diagonal.ndim == 3 and bool((diagonal >= 0).all())
-            and bool(diagonal.isfinite().all()) and isinstance(count, int) and count > 0
+            diagonal is not None
+            and diagonal.ndim == 3
+            and bool((diagonal >= 0).all())
+            and bool(diagonal.isfinite().all())
+            and isinstance(count, int)
+            and count > 0
             and (by_class is None) == (counts is None)
             and (by_class is None or by_class.shape[1:] == diagonal.shape)
             and (counts is None or by_class is None or (int(counts.sum()) == count and len(counts) == len(by_class)))

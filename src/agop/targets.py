@@ -70,8 +70,7 @@ def given(target: Target, samples: int) -> Tensor | None:
         classes = classes.expand(samples)
     if classes.shape != (samples,):
         raise InputError(
-            f"target has shape {tuple(classes.shape)} for {samples} images: "
-            "give one class, or one class an image"
+            f"target has shape {tuple(classes.shape)} for {samples} images: give one class, or one class an image"
         )
     return classes
 

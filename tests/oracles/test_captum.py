@@ -50,7 +50,8 @@ def test_smoothgrad(name):
     torch.manual_seed(1)
     tunnel = NoiseTunnel(Saliency(model))
     expected = tunnel.attribute(
-        images, nt_type="smoothgrad", nt_samples=samples, nt_samples_batch_size=50, stdevs=0.15, target=targets, abs=False
+        images, nt_type="smoothgrad", nt_samples=samples, nt_samples_batch_size=50, stdevs=0.15, target=targets,
+        abs=False,
     ).abs().sum(1)  # fmt: skip
     found = agop.explain(model, images, agop.methods.SmoothGrad(samples=samples))
     error = (found - expected).norm() / expected.norm()
@@ -63,8 +64,6 @@ def test_smoothgrad(name):
 def test_gradcam(name):
     model, images, layer = ALL[name]
     targets = model(images).argmax(1)
-    coarse = LayerGradCam(model, model.get_submodule(layer)).attribute(
-        images, target=targets, relu_attributions=True
-    )
+    coarse = LayerGradCam(model, model.get_submodule(layer)).attribute(images, target=targets, relu_attributions=True)
     expected = LayerAttribution.interpolate(coarse, images.shape[-2:], "bilinear")[:, 0].detach()
     close(agop.explain(model, images, "gradcam", layer=layer), expected)

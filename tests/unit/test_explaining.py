@@ -79,7 +79,11 @@ def test_agop_global_checks_targets_without_a_forward_pass():
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("agop-weigthed", "agop-weighted"), ("Smooth-Grad", "smoothgrad"), ("integrated_gradients", "integrated-gradients")],
+    [
+        ("agop-weigthed", "agop-weighted"),
+        ("Smooth-Grad", "smoothgrad"),
+        ("integrated_gradients", "integrated-gradients"),
+    ],
 )
 def test_an_unknown_method(name, hint):
     with pytest.raises(UnknownNameError, match=f"did you mean '{hint}'"):

@@ -66,9 +66,7 @@ def test_bfloat16_model_takes_float32_images():
 
 def test_float64_images_for_a_float32_model():
     model, images = zoo.made("plain"), zoo.images()
-    torch.testing.assert_close(
-        input_gradients(model, images.double()).values, input_gradients(model, images).values
-    )
+    torch.testing.assert_close(input_gradients(model, images.double()).values, input_gradients(model, images).values)
 
 
 def test_a_model_without_parameters():

@@ -11,7 +11,11 @@ from tests import zoo
 
 def test_the_last_convolution_whose_map_is_larger_than_1x1():
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Conv2d(5, 3, 1), nn.Flatten()
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.Conv2d(4, 5, 3, padding=1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(5, 3, 1),
+        nn.Flatten(),
     )
     images = zoo.images()
     found, named, other = (agop.explain(model, images, "gradcam", layer=layer) for layer in (None, "1", "0"))

@@ -25,9 +25,7 @@ def fit(
     batch_size: options.BatchSize = 32,
     workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
     per_class: Annotated[bool, typer.Option("--per-class", help="Keep a diagonal for each class, too.")] = False,
-    all_samples: Annotated[
-        bool, typer.Option("--all-samples", help="Count wrongly classified samples, too.")
-    ] = False,
+    all_samples: Annotated[bool, typer.Option("--all-samples", help="Count wrongly classified samples, too.")] = False,
     skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Leave out samples with NaN gradients.")] = False,
     device: options.Device = None,
 ) -> None:
@@ -49,8 +47,10 @@ def fit(
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
     if prior.count * prior.provenance["classes"] < len(pictures):
-        warn(f"fewer were classified correctly than by chance: do the class folders {', '.join(pictures.classes[:5])} "
-             "stand, in this order, for the model's classes 0, 1, …, and are size, mean and std as in training?")
+        warn(
+            f"fewer were classified correctly than by chance: do the class folders {', '.join(pictures.classes[:5])} "
+            "stand, in this order, for the model's classes 0, 1, …, and are size, mean and std as in training?"
+        )
     if prior.provenance["skipped"]:
         console.print(f"{prior.provenance['skipped']:,} left out: NaN or infinite gradients")
     console.print(f"wrote {out}: {prior!r}")

@@ -51,13 +51,13 @@ def placed_model(spec: str, weights: Path | None, classes: int | None, device: s
 
     from agop.networks import load_model
 
-    place = device or (torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+    model = load_model(spec, weights, classes)
+    if device is None:
+        return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:
-        return load_model(spec, weights, classes).to(place)
-    except RuntimeError as error:
-        if device is None or "device" not in str(error).lower():
-            raise
-        raise InputError(f"device {device!r} cannot be used: {error}") from error
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {error}") from error
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

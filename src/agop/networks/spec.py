@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from agop.errors import ModelError
 from agop.networks.exported import load_exported
-from agop.networks.weights import load_weights
+from agop.networks.weights import check_complete, load_weights, state_dict
 
 FORMS = {
     "package.module:function": "what the function returns; the current folder is searched, too",
@@ -29,25 +30,28 @@ def load_model(spec: str, weights: str | Path | None = None, classes: int | None
     Without a file, the libraries' models come with their own pretrained weights. `classes` sets the size
     of the last layer of a library's model.
     """
-    model = _built(spec, weights is None, classes)
-    if weights is not None:
-        load_weights(model, Path(weights))
+    path = None if weights is None else Path(weights)
+    if spec.startswith("hf:") and path is not None:
+        return _hugging_face_with(spec.removeprefix("hf:"), path, classes)
+    model = _built(spec, path is None, classes)
+    if path is not None:
+        load_weights(model, path)
     return model
 
 
 def _built(spec: str, pretrained: bool, classes: int | None) -> nn.Module:
     if spec.endswith(".pt2"):
         return load_exported(Path(spec))
-    library, separator, name = spec.partition(":")
-    if not separator or not name:
+    library, _, name = spec.partition(":")
+    if not library or not name:
         raise ModelError(f"{spec!r} does not name a model: give {', '.join(FORMS)}")
     if library not in _LIBRARIES:
         return _own(library, name)
     try:
         model: nn.Module = _LIBRARIES[library](name, pretrained, classes)
-    except ModuleNotFoundError as error:
-        raise ModelError(f"{spec} needs a package that is not installed: pip install {error.name}") from error
-    except Exception as error:  # from a broken install's RuntimeError to each library's own
+    except ModelError:
+        raise
+    except Exception as error:  # each library has its own
         hint = "; where weights cannot be downloaded, give --weights FILE" if pretrained else ""
         raise ModelError(f"{spec} could not be made: {type(error).__name__}: {error}{hint}") from error
     return model
@@ -69,22 +73,44 @@ def _own(module: str, name: str) -> nn.Module:
     return model
 
 
+def _imported(library: str) -> Any:
+    try:
+        return importlib.import_module(library)
+    except ModuleNotFoundError as error:
+        raise ModelError(f"{library} cannot be used here: pip install {error.name}") from error
+    except Exception as error:  # torchvision for another torch raises RuntimeError
+        raise ModelError(
+            f"{library} is installed but cannot be imported ({type(error).__name__}: {error}): "
+            f"install the builds that match torch {torch.__version__}"
+        ) from error
+
+
 def _torchvision(name: str, pretrained: bool, classes: int | None) -> Any:
-    models = importlib.import_module("torchvision.models")
+    models = _imported("torchvision").models
     return models.get_model(name, weights="DEFAULT" if pretrained else None, **_given(num_classes=classes))
 
 
 def _timm(name: str, pretrained: bool, classes: int | None) -> Any:
-    timm = importlib.import_module("timm")
+    timm = _imported("timm")
     return timm.create_model(name, pretrained=pretrained, **_given(num_classes=classes))
 
 
-def _hugging_face(name: str, pretrained: bool, classes: int | None) -> Any:
-    transformers = importlib.import_module("transformers")
-    if pretrained:
-        return transformers.AutoModelForImageClassification.from_pretrained(name, **_given(num_labels=classes))
+def _hugging_face(name: str, _: bool, classes: int | None) -> Any:
+    classifier = _imported("transformers").AutoModelForImageClassification
+    return classifier.from_pretrained(name, **_given(num_labels=classes))
+
+
+def _hugging_face_with(name: str, weights: Path, classes: int | None) -> nn.Module:
+    """Through the library, which knows older names of the same weights."""
+    transformers = _imported("transformers")
     config = transformers.AutoConfig.from_pretrained(name, **_given(num_labels=classes))
-    return transformers.AutoModelForImageClassification.from_config(config)
+    classifier = type(transformers.AutoModelForImageClassification.from_config(config))
+    model: nn.Module
+    model, told = classifier.from_pretrained(
+        None, config=config, state_dict=state_dict(weights), output_loading_info=True
+    )
+    check_complete(weights, sorted(told["missing_keys"]), sorted(told["unexpected_keys"]))
+    return model
 
 
 def _given(**options: int | None) -> dict[str, int]:

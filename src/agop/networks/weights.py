@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -19,14 +20,24 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model")
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the file's weights into the model; all names and shapes must fit."""
     try:
-        model.load_state_dict(_state_dict(path))
+        missing, unexpected = model.load_state_dict(state_dict(path), strict=False)
     except RuntimeError as error:
-        raise ModelError(
-            f"{path} does not fit the model (for another number of classes, give --classes): {error}"
-        ) from error
+        raise ModelError(f"{path} does not fit the model (for other classes, give --classes): {error}") from error
+    check_complete(path, missing, unexpected)
 
 
-def _state_dict(path: Path) -> dict[str, Tensor]:
+def check_complete(path: Path, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+    """Raise unless the file had what the model needs and nothing else."""
+    wrong = [
+        f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+        for what, names in (("it lacks", list(missing)), ("the model has no", list(unexpected)))
+        if names
+    ]
+    if wrong:
+        raise ModelError(f"{path} does not fit the model: {'; '.join(wrong)}")
+
+
+def state_dict(path: Path) -> dict[str, Tensor]:
     """The tensors of the file, out of a checkpoint's wrapper and without DataParallel's prefix."""
     state = _read(path)
     for key in _WRAPPERS:

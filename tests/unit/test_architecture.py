@@ -1,0 +1,91 @@
+"""Who may import whom, read from the imports."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agop
+
+SOURCE = Path(agop.__file__).parent
+# A module may import from its own line and from the lines above it.
+LAYERS = [
+    ["errors"],
+    ["undisturbed", "targets", "files", "registry", "progress"],
+    ["gradients", "saliency"],
+    ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
+    ["statistic", "collecting", "preparing"],
+    ["training", "fitting", "methods", "networks"],
+    ["scenarios"],
+    ["explaining"],
+    ["explanations"],
+    ["cli", "__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+NOT_PLUGINS = {"__init__", "base", "layer_method"}
+
+
+def imports(path: Path) -> set[str]:
+    """The modules a file imports, also inside functions, but not for type checkers alone."""
+    tree = ast.parse(path.read_text())
+    typing_only = {
+        id(node) for block in ast.walk(tree) if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }  # fmt: skip
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+    return found
+
+
+def files() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def test_every_module_has_its_place():
+    assert {room(path) for path in files()} == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nobody_imports_from_below(path):
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "agop" and len(parts) > 1 and parts[1] in LEVEL:
+            assert LEVEL[parts[1]] <= LEVEL[room(path)], f"{path.name} imports {name}"
+
+
+def test_plugins_never_import_one_another():
+    plugins = {path.stem for path in (SOURCE / "methods").glob("*.py")} - NOT_PLUGINS
+    assert len(plugins) == 9
+    for path in (SOURCE / "methods").glob("*.py"):
+        if path.stem in plugins:
+            assert not {name.split(".")[2] for name in imports(path) if name.startswith("agop.methods.")} & plugins
+
+
+def test_the_core_never_imports_torchvision_or_an_extra():
+    for path in files():
+        roots = {name.split(".")[0] for name in imports(path)}
+        assert not roots & {"torchvision", "timm", "transformers", "captum", "matplotlib", "lightning", "quantus"}
+
+
+def test_importing_agop_alone_does_not_import_torch():
+    code = "import sys, agop; print('torch' in sys.modules, agop.__version__, sorted(dir(agop))[:2])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("False 0.")
+
+
+def test_the_public_names_are_there_and_others_are_not():
+    assert all(getattr(agop, name) is not None for name in agop.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        agop.nothing  # noqa: B018

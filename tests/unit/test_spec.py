@@ -1,0 +1,224 @@
+import io
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import agop
+from agop.errors import FileError, ModelError
+from agop.networks import CNN8by8, ResNet18, load_model
+from tests import zoo
+
+BESIDE = Path(sys.prefix) / "beside"
+
+
+def exported(path, dynamic=True):
+    model = zoo.made("batch norm and dropout").eval()
+    shapes = ({0: torch.export.Dim("n", min=1, max=512)},) if dynamic else None
+    torch.export.save(torch.export.export(model, (zoo.images(2),), dynamic_shapes=shapes), path)
+    return model
+
+
+def test_a_function_a_module_and_one_in_the_current_folder(tmp_path, monkeypatch):
+    assert isinstance(load_model("agop.networks:CNN8by8"), CNN8by8)
+    (tmp_path / "mine_for_this_test.py").write_text(
+        "from agop.networks import CNN8by8\nclass Models:\n    small = CNN8by8()\ndef number():\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert isinstance(load_model("mine_for_this_test:Models.small"), CNN8by8)
+    with pytest.raises(ModelError, match="gave a int"):
+        load_model("mine_for_this_test:number")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("resnet18", "does not name a model.*torchvision:NAME"), ("agop.networks:Nothing", "cannot be found"),
+     ("no_such_package:f", "cannot be found"), (":f", "does not name"), ("hf:", "does not name"),
+     ("nothing.pt2", "cannot be read as an exported program")],
+)  # fmt: skip
+def test_specs_that_name_nothing(spec, message):
+    with pytest.raises((ModelError, ValueError), match=message):
+        load_model(spec)
+
+
+def test_weights(tmp_path):
+    torch.manual_seed(4)
+    source, state = CNN8by8(), None
+    state = source.state_dict()
+    torch.save(state, tmp_path / "plain.pt")
+    torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "wrapped.pt")
+    save_file(state, tmp_path / "w.safetensors")
+    for file in ("plain.pt", "wrapped.pt", "w.safetensors"):
+        loaded = load_model("agop.networks:CNN8by8", tmp_path / file)
+        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
+
+
+class Runs:
+    """A pickle that runs code when it is read."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_weight_files_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Runs(), "evil.pt")
+    torch.save({"epoch": 3}, "number.pt")
+    torch.save(ResNet18(2).state_dict(), "other.pt")
+    Path("text.pt").write_text("hello")
+    Path("text.safetensors").write_text("hello")
+    for file, error, message in [
+        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "no state dict"),
+        ("other.pt", ModelError, "does not fit the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
+        ("text.safetensors", FileError, "cannot be read as weights"), ("nothing.pt", FileError, "nothing.pt"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=message):
+            load_model("agop.networks:CNN8by8", file)
+    assert not Path("ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_an_exported_program(tmp_path):
+    model, images = exported(tmp_path / "m.pt2"), zoo.images()
+    loaded = load_model(str(tmp_path / "m.pt2"))
+    torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    assert agop.fit(loaded, [images], only_correct=False, progress=False).count == 5
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_an_exported_program_with_a_fixed_batch_says_so(tmp_path):
+    exported(tmp_path / "m.pt2", dynamic=False)
+    with pytest.raises(ModelError, match=r"\(5, 3, 12, 12\).*size\(\)\[0\] == 2"):
+        agop.explain(load_model(str(tmp_path / "m.pt2")), zoo.images(), "vanilla")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("where", ["inputs", "weights", "old"])
+def test_an_exported_program_with_a_pickle_inside_is_refused(where, tmp_path, monkeypatch):
+    """torch.export.load would run it."""
+    monkeypatch.chdir(tmp_path)
+    exported("m.pt2")
+    with zipfile.ZipFile("m.pt2") as good, zipfile.ZipFile("evil.pt2", "w") as evil:
+        for name in good.namelist():
+            content = good.read(name)
+            if where == "inputs" and "/sample_inputs/" in name:
+                buffer = io.BytesIO()
+                torch.save((Runs(),), buffer)
+                content = buffer.getvalue()
+            if where == "weights" and name.endswith("weights_config.json"):
+                content = content.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
+            if where == "weights" and name.endswith("/weight_0"):
+                content = pickle.dumps(Runs())
+            if not (where == "old" and name.endswith("_config.json")):
+                evil.writestr(name, content)
+    with pytest.raises(ModelError, match=r"pickle"):
+        load_model("evil.pt2")
+    assert not Path("ran").exists()
+
+
+def test_a_hugging_face_folder(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=4,
+        num_labels=3,
+    )
+    model = transformers.ViTForImageClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    images = torch.randn(2, 3, 32, 32)
+    loaded = load_model(f"hf:{tmp_path}")
+    torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    assert (agop.explain(loaded, images, "gradcam").flatten(1).sum(1) > 0).all()
+    with_weights = load_model(f"hf:{tmp_path}", tmp_path / "model.safetensors")
+    torch.testing.assert_close(agop.explain(with_weights, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    save_file({"vit.nothing": torch.ones(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(ModelError, match="it lacks"):
+        load_model(f"hf:{tmp_path}", tmp_path / "other.safetensors")
+
+
+def run_beside(code: str, **more) -> subprocess.CompletedProcess:
+    """Python with the registry's torchvision and timm on its path; the stand-in for the operators is ours."""
+    if not BESIDE.is_dir():
+        pytest.skip("torchvision and timm are not there: `make .venv` puts them beside the environment")
+    environment = os.environ | {"PYTHONPATH": f"{BESIDE}{os.pathsep}{os.getcwd()}", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        **more,
+    )
+
+
+STAND_IN = """
+    import torch
+    for name in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+
+
+def test_a_broken_torchvision_beside_us():
+    done = run_beside("""
+        try:
+            import torchvision
+        except RuntimeError as error:
+            print("broken:", error)
+        import torch, agop
+        from agop.networks import CNN8by8, load_model
+        images = torch.randn(2, 1, 8, 8)
+        prior = agop.fit(CNN8by8(), [images], only_correct=False, progress=False)
+        for method in agop.methods.names():
+            agop.explain(CNN8by8(), images, "vanilla", prior)
+        try:
+            load_model("torchvision:resnet18")
+        except agop.AGOPError as error:
+            print(error)
+    """)
+    assert done.returncode == 0, done.stderr
+    assert "broken: operator torchvision::nms does not exist" in done.stdout
+    assert "torchvision is installed but cannot be imported (RuntimeError" in done.stdout
+    assert "match torch" in done.stdout
+
+
+def test_torchvision_and_timm_models(tmp_path):
+    torch.save(ResNet18().state_dict(), tmp_path / "resnet18.pth")
+    torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
+    done = run_beside(
+        STAND_IN
+        + f"""
+    import agop, warnings
+    from agop.networks import ResNet18, load_model
+    warnings.simplefilter("ignore")
+    theirs, ours = load_model("torchvision:resnet18", {str(tmp_path / "resnet18.pth")!r}), ResNet18()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
+    assert load_model("torchvision:resnet18", {str(tmp_path / "seven.pth")!r}, classes=7).fc.out_features == 7
+    import timm
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=3)
+    torch.save(vit.state_dict(), {str(tmp_path / "vit.pth")!r})
+    loaded = load_model("timm:vit_tiny_patch16_224", {str(tmp_path / "vit.pth")!r}, classes=3)
+    maps = agop.explain(loaded, torch.randn(1, 3, 224, 224), "gradcam")
+    assert maps.max() > 0
+    try:
+        load_model("timm:resnet18")
+    except agop.AGOPError as error:
+        print(error)
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--weights FILE" in done.stdout
