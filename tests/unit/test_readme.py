@@ -11,7 +11,8 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for name, block in fenced if name == language]
 
 
 @pytest.mark.slow
