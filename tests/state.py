@@ -16,7 +16,7 @@ def state_of(model: nn.Module) -> dict:
         "hooks": [_hooks(module) for module in model.modules()],
         "torch": torch.get_rng_state(),
         "python": random.getstate(),
-        "numpy": [*np.random.get_state()[1].tolist(), np.random.get_state()[2]],
+        "numpy": [part.tolist() if isinstance(part, np.ndarray) else part for part in np.random.get_state()],
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
     }
 
@@ -28,7 +28,7 @@ def _hooks(module: nn.Module) -> list:
 
 def same(a, b) -> bool:
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and torch.equal(a, b)
+        return isinstance(b, torch.Tensor) and a.shape == b.shape and torch.equal(a.nan_to_num(7), b.nan_to_num(7))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, (list, tuple)):

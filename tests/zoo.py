@@ -82,6 +82,40 @@ class NoisyInEval(Wrapped):
         return super().forward(nn.functional.dropout(x, 0.1, training=True)) + noise
 
 
+class WritesInput(Wrapped):
+    """Normalises its input in place, as some models do."""
+
+    def forward(self, x):
+        return super().forward(x.sub_(0.5).div_(2))
+
+
+class GrowsBuffers(Wrapped):
+    """Fills in an empty buffer, registers another, exchanges a parameter: all in the forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("empty", None)
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        self.empty = torch.ones(3)
+        if not hasattr(self, "late"):
+            self.register_buffer("late", torch.ones(2))
+        self.scale = nn.Parameter(torch.full((1,), 2.0))
+        return super().forward(x * self.scale)
+
+
+class ResizesBuffer(Wrapped):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("grown", torch.zeros(2))
+        self.register_buffer("not_a_number", torch.full((2,), torch.nan))
+
+    def forward(self, x):
+        self.grown.resize_(5).fill_(1)
+        return super().forward(x)
+
+
 def batch_normed(inplace=False):
     model = nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1, bias=False),

@@ -55,10 +55,21 @@ def _in_parts(method: Method, job: Job) -> Tensor:
     images = torch.split(job.images, job.rows)
     targets = [None] * len(images) if job.targets is None else torch.split(job.targets, job.rows)
     parts = [
-        method.maps(replace(job, images=part, targets=target)).to(job.images.device)
+        _as_promised(method, method.maps(replace(job, images=part, targets=target)), part)
         for part, target in zip(images, targets, strict=True)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _as_promised(method: Method, maps: Any, images: Tensor) -> Tensor:
+    """The maps on the images' device, if they are what a method has to give."""
+    shape = (len(images), *images.shape[2:])
+    if not isinstance(maps, Tensor) or maps.shape != shape or bool((maps < 0).any()):
+        found = (
+            f"{tuple(maps.shape)}, from {float(maps.min()):.3g}" if isinstance(maps, Tensor) else type(maps).__name__
+        )
+        raise InputError(f"{method.name} gave {found}: its maps() must return a non-negative tensor {shape}")
+    return maps.to(images.device)
 
 
 def _configured(method: Any, layer: Layer) -> Method:
@@ -77,7 +88,9 @@ def _configured(method: Any, layer: Layer) -> Method:
 
 def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None) -> None:
     if prior is None:
-        raise PriorError(f"{method.name} needs a prior: make one with agop.fit or `agop fit`, or pass prior=")
+        raise PriorError(
+            f"{method.name} needs a prior: make one with agop.fit or `agop fit`, and pass prior= or --prior"
+        )
     if not isinstance(prior, AGOP):
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)

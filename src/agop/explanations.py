@@ -112,7 +112,10 @@ class Explainer:
         maps = {name: found.numpy() for name, found in explained.maps.items()}
         if len(maps) == 1:
             return shown(explained.picture, next(iter(maps.values())))
-        return sheet(explained.picture, maps, f"class {explained.target}")
+        told = f"predicted {explained.predicted}"
+        if explained.target != explained.predicted:
+            told += f", explained {explained.target}"
+        return sheet(explained.picture, maps, told)
 
     def _about(self) -> dict[str, Any]:
         return {

@@ -13,17 +13,20 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write the file, or leave the one that was there; a reader never sees half of it."""
     temporary = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        real = path.resolve()  # through a link, not over it
+        if real.exists() and not real.is_file():
+            raise OSError("it is there and is not a file")
+        real.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=real.parent, prefix=".agop-", suffix=".part")
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        old = "; the file that was there is unchanged" if path.exists() else ""
-        raise FileError(f"could not write {path}: {error.strerror or error}{old}") from error
+        os.replace(temporary, real)
+    except (OSError, ValueError) as error:
+        old = "; the file that was there is unchanged" if temporary and path.exists() else ""
+        raise FileError(f"could not write {path}: {getattr(error, 'strerror', None) or error}{old}") from error
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
@@ -33,8 +36,8 @@ def read_whole(path: Path) -> bytes:
     """The file's bytes."""
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"could not read {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise FileError(f"could not read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _umask() -> int:

@@ -40,5 +40,5 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _sampled(tensor: Tensor) -> Tensor:
     flat = tensor.detach().reshape(-1)
-    stride = max(1, len(flat) // _SAMPLES_A_TENSOR)
-    return flat[::stride][:_SAMPLES_A_TENSOR].to("cpu", torch.float64)
+    places = torch.linspace(0, max(0, len(flat) - 1), min(len(flat), _SAMPLES_A_TENSOR), device="cpu").long()
+    return flat[places.to(flat.device)].to("cpu", torch.float64)

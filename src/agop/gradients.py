@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
 
 from agop.errors import InputError, ModelError
 from agop.targets import check_range, class_count, logits_of, predicted, selection
@@ -45,8 +46,7 @@ class Probe:
     def logits(self, images: Tensor) -> Tensor:
         """Logits (N,K) without a graph."""
         with torch.no_grad():
-            parts = [self.forward(self.placed(part)) for part in self._parts(images)]
-        return torch.cat(parts)
+            return torch.cat([self.forward(self.placed(part)) for part in self._parts(images)])
 
     def predict(self, images: Tensor) -> Tensor:
         """Predicted classes (N,)."""
@@ -54,13 +54,11 @@ class Probe:
 
     def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
         """Gradients of each sample's target logit (predicted if None), in one backward pass."""
-        parts = self._parts(images)
-        if len(parts) == 1:
+        if not self._mixes_samples or len(images) == 1:
             return self._gradients(images, targets)
-        chosen = parts if targets is None else torch.split(targets, 1)
         each = [
-            self._gradients(part, None if targets is None else target)
-            for part, target in zip(parts, chosen, strict=True)
+            self._gradients(image, None if targets is None else targets[index : index + 1])
+            for index, image in enumerate(self._parts(images))
         ]
         return Gradients(
             torch.cat([g.values for g in each]),
@@ -69,14 +67,20 @@ class Probe:
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N,K) of images already in place, with a graph if they need one."""
+        """Logits (N,K) of images already in place, with a graph if they need one.
+
+        The model gets a copy: one that starts with an in-place operation may write to neither a leaf nor
+        the caller's images.
+        """
         try:
-            output = self.model(images)
+            output = self.model(images.clone())
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
+            fixed = "; it was exported for one batch size: say that one, or export it with a dynamic batch"
             raise ModelError(
                 f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}"
+                f"{fixed if 'Guard failed' in str(error) else ''}"
             ) from error
         return logits_of(output, len(images))
 
@@ -95,21 +99,23 @@ class Probe:
 
     def _gradients(self, images: Tensor, targets: Tensor | None) -> Gradients:
         leaf = self.placed(images).requires_grad_()
-        # The model gets a copy: one that starts with an in-place operation may not write to a leaf.
-        logits = self.forward(leaf.clone())
+        logits = self.forward(leaf)
         targets = self.checked(targets, logits.detach())
         values = derivative(logits, targets, leaf)
         return Gradients(values, logits.detach(), targets)
 
     def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(images, 1) if self._mixes_samples and len(images) > 1 else (images,)
+        return torch.split(images, 1) if self._mixes_samples else (images,)
 
 
 @contextmanager
 def probing(model: nn.Module) -> Iterator[Probe]:
     """A Probe of the model, which is put back as it was found, also after an error."""
+    check_model(model)
     model = unwrapped(model)
     parts = Parts(model)
+    if any(is_lazy(parameter) for parameter in parts.parameters):
+        raise ModelError("the model has lazy layers without weights: run one batch through it first")
     if any(parameter.is_inference() for parameter in parts.parameters):
         raise ModelError(
             "the model's parameters were made under torch.inference_mode() and have no gradients: "
@@ -143,6 +149,12 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
     return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
 
 
+def check_model(model: Any) -> None:
+    """Raise unless the model is a torch.nn.Module."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: give a torch.nn.Module")
+
+
 def check_images(images: Any) -> None:
     """Raise unless images are a non-empty floating-point batch (N,C,H,W)."""
     if not isinstance(images, Tensor):
@@ -163,8 +175,8 @@ def rows_for(images: Tensor, batch_size: int | None) -> int:
     if batch_size is None:
         numbers = _NUMBERS_A_PASS.get(images.device.type, _NUMBERS_A_PASS_ELSEWHERE)
         return max(1, numbers // images[0].numel())
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}: give 1 or more, or None")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: give a whole number, 1 or more, or None")
     return batch_size
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
 from agop.gradients import Probe, derivative
+from agop.saliency import wide
 from agop.targets import predicted, selection
 
 Layer = str | nn.Module | None
@@ -48,29 +49,29 @@ def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
 
 
 def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: Layer) -> FeatureMaps:
-    """The layer's activations and gradients for each image's target, predicted if None."""
+    """The layer's activations and gradients, at its last call, for each image's target, predicted if None."""
     if not isinstance(layer, nn.Module):
         layer = layer_for(probe, images[:1], layer)
-    size = images.shape[-2:]
     with _captured([layer]) as outputs:
-        logits = probe.forward(probe.placed(images).requires_grad_().clone())
-    if layer not in outputs:
-        raise LayerError(f"the layer {type(layer).__name__} took no part in the forward pass: give another one")
-    activations = outputs[layer]
+        logits = probe.forward(probe.placed(images).requires_grad_())
+    activations = _tensor_of(layer, outputs)
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
-    return FeatureMaps(as_grid(activations.detach(), size), as_grid(gradients, size))
+    size, dtype = images.shape[-2:], wide(activations.dtype)
+    return FeatureMaps(
+        as_grid(activations.detach().to(dtype), len(images), size), as_grid(gradients.to(dtype), len(images), size)
+    )
 
 
-def as_grid(features: Tensor, size: torch.Size) -> Tensor:
+def as_grid(features: Tensor, samples: int, size: torch.Size) -> Tensor:
     """Features (N,D,h,w): maps as they are, tokens (N,T,D) laid out as the image's patches stand."""
+    if features.ndim not in (3, 4) or len(features) != samples:
+        shape = tuple(features.shape)
+        raise LayerError(f"the layer gives {shape} for {samples} images, neither maps nor tokens: give another layer")
     if features.ndim == 4:
         return features
-    if features.ndim != 3:
-        shape = tuple(features.shape)
-        raise LayerError(f"the layer gives {shape}, neither a map nor tokens: give another layer")
     rows, columns = token_grid(features.shape[1], size)
     patches = features[:, features.shape[1] - rows * columns :]
-    return patches.transpose(1, 2).reshape(len(features), -1, rows, columns)
+    return patches.transpose(1, 2).reshape(samples, -1, rows, columns)
 
 
 def token_grid(tokens: int, size: torch.Size) -> tuple[int, int]:
@@ -84,51 +85,59 @@ def token_grid(tokens: int, size: torch.Size) -> tuple[int, int]:
 
 def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Module:
     """The last convolution with a map, or in a model of tokens the last norm whose patches matter."""
-    with _captured([m for m in modules.values() if _may_be_weighed(m)]) as outputs:
-        logits = probe.forward(probe.placed(image).requires_grad_().clone())
+    with _captured([m for m in modules.values() if isinstance(m, _CONVOLUTIONS) or _norms_tokens(m)]) as outputs:
+        logits = probe.forward(probe.placed(image).requires_grad_())
     size = image.shape[-2:]
-    kept = [m for m, output in outputs.items() if _has_map(m, output, size)]
-    if not kept:
-        raise LayerError(
-            "the model has no convolution with a map larger than 1×1, and no tokens: "
-            "name a layer= with a spatial output, or use a gradient method"
-        )
-    if outputs[kept[-1]].ndim == 4:
-        return kept[-1]
-    tokens = [m for m in kept if outputs[m].ndim == 3]
-    # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
+    kept = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
     one = selection(logits, predicted(logits))
-    reached = torch.autograd.grad(logits, [outputs[m] for m in tokens], one, allow_unused=True)
-    useful = [m for m, g in zip(tokens, reached, strict=True) if g is not None and bool((as_grid(g, size) != 0).any())]
-    return (useful or tokens)[-1]
+    reached = torch.autograd.grad(logits, [out for _, out in kept], one, allow_unused=True) if kept else ()
+    # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
+    useful = [
+        m for (m, _), g in zip(kept, reached, strict=True)
+        if g is not None and (g.ndim == 4 or bool((as_grid(g, 1, size) != 0).any()))
+    ]  # fmt: skip
+    if not useful:
+        raise LayerError(
+            "the model has no convolution with a map larger than 1×1, and no tokens, that its output depends on: "
+            "name a layer with a spatial output, or use a gradient method (an exported model shows no layers)"
+        )
+    return useful[-1]
 
 
-def _may_be_weighed(module: nn.Module) -> bool:
-    return isinstance(module, _CONVOLUTIONS) or "Norm" in type(module).__name__
+def _norms_tokens(module: nn.Module) -> bool:
+    return any(kind in type(module).__name__ for kind in ("LayerNorm", "RMSNorm"))
 
 
 def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
+    """True for what an image's gradient can reach: a convolution's map, or tokens that form a grid."""
+    if not output.requires_grad or len(output) != 1:
+        return False
     if isinstance(module, _CONVOLUTIONS):
         return output.ndim == 4 and output.shape[-2] * output.shape[-1] > 1
-    if output.ndim != 3:
-        return False
     try:
-        return math.prod(token_grid(output.shape[1], size)) > 1
+        return output.ndim == 3 and math.prod(token_grid(output.shape[1], size)) > 1
     except LayerError:
         return False
+
+
+def _tensor_of(layer: nn.Module, outputs: dict[nn.Module, Any]) -> Tensor:
+    if layer not in outputs:
+        raise LayerError(f"the layer {type(layer).__name__} took no part in the forward pass: give another one")
+    if not isinstance(outputs[layer], Tensor):
+        kind = type(outputs[layer]).__name__
+        raise LayerError(f"the layer {type(layer).__name__} gives a {kind}, not a map: give a layer inside it")
+    return outputs[layer]  # type: ignore[no-any-return]
 
 
 def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict[str, nn.Module]) -> None:
     with torch.no_grad(), _captured([layer]) as outputs:
         probe.forward(probe.placed(image))
-    if layer not in outputs:
-        return
-    rows, columns = as_grid(outputs[layer], image.shape[-2:]).shape[-2:]
+    rows, columns = as_grid(_tensor_of(layer, outputs), 1, image.shape[-2:]).shape[-2:]
     if min(rows, columns) < _FINE:
         name = next(name for name, module in modules.items() if module is layer)
         warn(
             f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
-            "GradCAM cannot localise finer than that; name an earlier layer="
+            "GradCAM cannot localise finer than that; name an earlier layer"
         )
 
 
@@ -142,19 +151,20 @@ def _candidates(modules: dict[str, nn.Module], near: str = "") -> str:
 
 
 @contextmanager
-def _captured(layers: list[nn.Module]) -> Iterator[dict[nn.Module, Tensor]]:
-    """Fills, in order of execution, with the layers' output tensors; the model goes on with copies,
+def _captured(layers: list[nn.Module]) -> Iterator[dict[nn.Module, Any]]:
+    """Fills, in order of execution, with the layers' outputs; the model goes on with copies of the tensors,
     so that an in-place activation behind a layer cannot overwrite what was captured.
     """
-    outputs: dict[nn.Module, Tensor] = {}
+    outputs: dict[nn.Module, Any] = {}
 
     def capture(module: nn.Module, _: Any, output: Any) -> Any:
-        first = output[0] if isinstance(output, tuple) and output else output
-        if not isinstance(first, Tensor):
-            return None
         outputs.pop(module, None)
-        outputs[module] = first
-        return (first.clone(), *output[1:]) if isinstance(output, tuple) else first.clone()
+        outputs[module] = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(output, Tensor):
+            return output.clone()
+        if type(output) is tuple and output and isinstance(output[0], Tensor):
+            return (output[0].clone(), *output[1:])
+        return None
 
     handles = [layer.register_forward_hook(capture) for layer in layers]
     try:

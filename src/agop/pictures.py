@@ -33,8 +33,9 @@ class Preprocessing:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in allowed:
                 raise InputError(f"{name} has {len(values)} values: give {' or '.join(map(str, allowed))}")
-        if min(self.std) <= 0 or min(self.size) < 1:
-            raise InputError(f"std is {self.std} and size {self.size}: both must be above 0")
+        for name, numbers in (("std", self.std), ("size", self.size)):
+            if min(numbers) <= 0:
+                raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
 
     def picture(self, path: Path) -> Image.Image:
         """The picture, upright, scaled to cover the size and cut to it around its centre."""

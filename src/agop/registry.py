@@ -41,9 +41,14 @@ class Registry(Generic[P]):
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
     """The error for a name nobody carries, with the closest known one."""
-    close = get_close_matches(str(name).lower().replace("_", "-"), known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    plain = {_plain(candidate): candidate for candidate in known}
+    close = get_close_matches(_plain(str(name)), plain, n=1, cutoff=0.5)
+    hint = f"did you mean {plain[close[0]]!r}? " if close else ""
     return UnknownNameError(f"no {kind} is named {name!r}: {hint}known: {', '.join(known)}")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
 
 
 def import_all(package: str, path: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ class AGOP:
     class_diagonals: Tensor | None = None
     class_counts: Tensor | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
-    _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, repr=False)
+    _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
 
     @classmethod
     def from_sums(cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any) -> AGOP:
@@ -78,7 +78,7 @@ class AGOP:
                 f"the prior is for images of shape {tuple(self.diagonal.shape)}, these have shape "
                 f"{tuple(images.shape[1:])}: resize them, or make a prior for this shape with agop.fit"
             )
-        if model in self._checked or "model" not in self.provenance:
+        if model in self._checked or not self.provenance.get("model"):
             return
         self._checked.add(model)
         ours, theirs = self.provenance["model"], fingerprint(model)
@@ -112,7 +112,7 @@ class AGOP:
             tensors = tensors_from_bytes(content)
             provenance = json.loads(_metadata(content)[_KEY])
             written = provenance["format"]
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise FileError(
                 f"{path} is not an AGOP file, or was cut short ({type(error).__name__}: {error}): "
                 "make one with agop.fit or AGOPTrainingHook"
@@ -127,21 +127,9 @@ class AGOP:
     def _from_file(cls, path: Any, tensors: dict[str, Tensor], provenance: dict[str, Any]) -> AGOP:
         diagonal, by_class = tensors.get("diagonal"), tensors.get("class_diagonals")
         counts = tensors.get("class_counts")
-        count = provenance.get("count")
-        sound = (
-            diagonal is not None
-            and diagonal.ndim == 3
-            and bool((diagonal >= 0).all())
-            and bool(diagonal.isfinite().all())
-            and isinstance(count, int)
-            and count > 0
-            and (by_class is None) == (counts is None)
-            and (by_class is None or by_class.shape[1:] == diagonal.shape)
-            and (counts is None or by_class is None or (int(counts.sum()) == count and len(counts) == len(by_class)))
-        )
-        if not sound or diagonal is None or not isinstance(count, int):
+        if diagonal is None or not _sound(diagonal, by_class, counts, provenance):
             raise FileError(f"{path} does not hold a whole AGOP: make it anew")
-        return cls(diagonal, count, by_class, counts, provenance)
+        return cls(diagonal, provenance["count"], by_class, counts, provenance)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.diagonal.shape))
@@ -160,6 +148,24 @@ class AGOP:
                 "check the model, or train it longer"
             )
         return maximum
+
+
+def _sound(diagonal: Tensor, by_class: Tensor | None, counts: Tensor | None, provenance: dict[str, Any]) -> bool:
+    """True if the parts of a file fit each other."""
+    count, model, classes = (provenance.get(key) for key in ("count", "model", "classes"))
+    whole = (
+        diagonal.ndim == 3 and diagonal.numel() > 0 and diagonal.dtype in (torch.float32, torch.float64)
+        and bool((diagonal >= 0).all() and diagonal.isfinite().all())
+        and type(count) is int and count > 0
+        and (model is None or (isinstance(model, dict) and {"architecture", "weights"} <= model.keys()))
+        and (classes is None or type(classes) is int)
+    )  # fmt: skip
+    if by_class is None or counts is None:
+        return whole and by_class is None and counts is None
+    return (
+        whole and counts.dtype == torch.int64 and counts.ndim == 1 and bool((counts >= 0).all())
+        and by_class.shape == (len(counts), *diagonal.shape) and int(counts.sum()) == count
+    )  # fmt: skip
 
 
 def _metadata(content: bytes) -> dict[str, str]:

@@ -29,7 +29,9 @@ def logits_of(output: Any, samples: int) -> Tensor:
             f"no logits in the model's output, a {type(output).__name__}{keys}: return a tensor (N,K), "
             "a tuple that starts with it, or something with 'logits'"
         )
-    if found.ndim == 1 and len(found) == samples:
+    if samples == 1 and found.ndim < 2:
+        found = found.reshape(1, -1)  # squeeze() takes a batch of one away, too
+    elif found.ndim == 1 and len(found) == samples:
         found = found[:, None]
     if found.ndim < 2 or len(found) != samples or math.prod(found.shape[1:]) != found.shape[1]:
         raise ModelError(

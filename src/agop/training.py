@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from agop.accumulator import Accumulator
 from agop.collecting import Collector
 from agop.errors import FileError, InputError, warn
+from agop.gradients import check_model
 from agop.statistic import AGOP, TRAINING
 
 
@@ -37,8 +38,11 @@ class AGOPTrainingHook:
         nan: str = "raise",
     ) -> None:
         for name, value in (("every", every), ("snapshot_every", snapshot_every)):
-            if value < 1:
-                raise InputError(f"{name} is {value}: give 1 or more")
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"{name} is {value}: give a whole number, 1 or more")
+        check_model(model)
+        if snapshot_dir is not None and Path(snapshot_dir).is_file():
+            raise InputError(f"snapshot_dir {snapshot_dir} is a file: give a folder")
         self.model = model
         self.every = every
         self.snapshot_every = snapshot_every
@@ -74,11 +78,16 @@ class AGOPTrainingHook:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict` of a hook with the same options."""
+        if not {"options", "steps", "seen", "sums"} <= state.keys():
+            raise InputError(
+                f"this is no state of a hook, its keys are {', '.join(list(state)[:5])}: pass hook.state_dict()"
+            )
         different = {k: v for k, v in state["options"].items() if self._options.get(k) != v}
         if different:
             raise InputError(f"the saved hook had {different}, this one has other values: make it with the same")
+        steps, seen = state["steps"], state["seen"]
         self._collector.sums.load_state_dict(state["sums"])
-        self.steps, self._collector.seen = state["steps"], state["seen"]
+        self.steps, self._collector.seen = steps, seen
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -45,6 +45,9 @@ def folder(tmp_path_factory):
         place.mkdir(parents=True, exist_ok=True)
         pixels = ((train.images[index, 0].numpy() * 0.5 + 0.5) * 255).clip(0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(place / f"{index:03d}.png")
+    (folder / "raises.py").write_text("def make():\n    1 / 0\ndef needs(x):\n    pass\n")
+    (folder / "broken_syntax.py").write_text("def make(:\n")
+    (folder / "needs_package.py").write_text("import no_such_package\n")
     done = run("fit", MODEL[0], "data", *MODEL[1:], "--per-class", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "of 60 pictures counted" in done.stdout
@@ -129,10 +132,32 @@ def test_broken_pictures_are_left_out_and_named(folder):
     assert done.returncode == 0
     assert "text.png cannot be read as a picture" in done.stderr
     assert len(json.loads((folder / "mixed-out" / "manifest.json").read_text())["skipped"]) == 1
+    assert "1 class folders, the model 2" not in done.stderr
     fitted = run("fit", MODEL[0], "mixed", *MODEL[1:], "--all-samples", "--out", "mixed.safetensors", folder=folder)
     assert fitted.returncode == 0, fitted.stderr
     assert "1 of 2 pictures counted" in fitted.stdout
     assert "text.png" in fitted.stderr
+    assert "has 1 class folders, the model 2 classes" in fitted.stderr
+
+
+def test_other_preprocessing_than_the_prior_s_is_noticed(folder):
+    done = run(
+        "explain", *MODEL[:-2], "data/class0/000.png", "--prior", "prior.safetensors", "--out", "other", folder=folder
+    )
+    assert "std [0.5] then, [1.0] now" in done.stderr
+
+
+def test_the_version():
+    assert run("--version", folder=".").stdout == f"agop {agop.__version__}\n"
+
+
+def test_a_bug_in_the_user_s_forward_pass_is_one_line_unless_asked_for(folder):
+    (folder / "bug.py").write_text(
+        "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        {}['key']\n"
+    )
+    done = run("fit", "bug:M", "data", "--size", "8", folder=folder)
+    assert done.stderr == "error: KeyError: 'key' (AGOP_TRACEBACK=1 shows where)\n"
+    assert "bug.py" in run("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1").stderr
 
 
 def test_class_folders_in_another_order_are_noticed(folder):
@@ -163,9 +188,17 @@ def test_help_does_not_wait_for_torch():
         (["fit", "agop.networks:CNN8by8", "data", "--size", "big"], "size is 'big'"),
         (["fit", "agop.networks:CNN8by8", "data", "--mean", "a,b"], "mean is 'a,b'"),
         (["fit", "agop.networks:CNN8by8", "data", "--mean", "1,2"], "mean has 2 values"),
-        (["fit", "agop.networks:CNN8by8", "data", "--std", "0"], "must be above 0"),
+        (["fit", "agop.networks:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
         (["fit", "agop.networks:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
         (["fit", "resnet18", "data"], "does not name a model"),
+        (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
+        (["fit", "raises:needs", "data"], "it is called without arguments"),
+        (["fit", "raises:mak", "data"], "did you mean 'make'"),
+        (["fit", "raises.py:make", "data"], "leave out the .py"),
+        (["fit", "broken_syntax:make", "data"], "SyntaxError"),
+        (["fit", "needs_package:make", "data"], "needs no_such_package, which is not installed"),
+        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for the models of a library"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),
         (["explain", "agop.networks:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "agop-global"], "agop-global needs a prior"),
@@ -179,6 +212,7 @@ def test_help_does_not_wait_for_torch():
 def test_mistakes_get_one_line_and_no_traceback(folder, arguments, message, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", ["agop", *arguments])
+    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() sets its own
     warnings.simplefilter("default")
     with pytest.raises(SystemExit) as stopped:

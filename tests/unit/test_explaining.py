@@ -161,9 +161,22 @@ def test_a_user_s_own_method_needs_only_a_class():
         gradients, _ = zoo.per_sample_loop(model, images)
         torch.testing.assert_close(agop.explain(model, images, "squared-for-this-test"), gradients.square().sum(1))
         assert "squared-for-this-test" in agop.methods.names()
+
+        @dataclass(frozen=True)
+        class Wrong(Method):
+            name: ClassVar[str] = "wrong-for-this-test"
+            kind: int = 0
+
+            def maps(self, job: Job):
+                return (job.images, -job.images[:, 0], "text")[self.kind]
+
+        for kind in range(3):
+            with pytest.raises(InputError, match=r"must return a non-negative tensor \(5, 12, 12\)"):
+                agop.explain(model, images, Wrong(kind))
         with pytest.raises(InputError, match="already a method"):
 
             class Twice(Method):
                 name = "squared-for-this-test"
     finally:
-        del base.registry._plugins["squared-for-this-test"]
+        for name in ("squared-for-this-test", "wrong-for-this-test"):
+            base.registry._plugins.pop(name, None)

@@ -62,6 +62,8 @@ def test_a_real_loader_and_images_alone():
         ([{"picture": 1}], InputError, r"\['picture'\].*pixel_values"),
         (["text"], InputError, "a batch is a str"),
         ([zoo.images(2)], InputError, "needs labels"),
+        (zoo.images(2), InputError, "loader is a Tensor: wrap it"),
+        (TensorDataset(zoo.images(2)), InputError, "loader is a TensorDataset: wrap it"),
         ([(zoo.images(2) / 0, torch.zeros(2).long())], GradientError, "sample 0"),
         ([(torch.zeros(2, 12, 12), torch.zeros(2).long())], InputError, r"\(2, 12, 12\)"),
     ],

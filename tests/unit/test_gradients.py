@@ -139,6 +139,18 @@ def test_parameters_made_under_inference_mode_are_named():
         input_gradients(model, zoo.images())
 
 
+def test_lazy_layers_are_named():
+    with pytest.raises(ModelError, match="lazy"):
+        input_gradients(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), zoo.images())
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_a_model_that_squeezes_its_output_works_for_one_image_too(classes):
+    model = zoo.Wrapped(torch.squeeze, classes=classes)
+    both = input_gradients(model, zoo.images(2)).values
+    torch.testing.assert_close(input_gradients(model, zoo.images(2)[:1]).values, both[:1], rtol=1e-4, atol=1e-6)
+
+
 def test_out_of_range_targets_name_the_sample():
     with pytest.raises(InputError, match=r"target 3 of sample 1 .* 3 classes"):
         input_gradients(zoo.made("plain"), zoo.images(2), torch.tensor([0, 3]))

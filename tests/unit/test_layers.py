@@ -1,10 +1,13 @@
+from collections import namedtuple
+
 import pytest
 import torch
 from torch import nn
 
 import agop
 from agop.errors import AGOPWarning, LayerError
-from agop.layers import as_grid, token_grid
+from agop.gradients import probing
+from agop.layers import as_grid, feature_maps, token_grid
 from agop.networks import CNN8by8, ResNet18
 from tests import zoo
 
@@ -68,7 +71,7 @@ def test_errors_list_candidates():
         agop.explain(model, images, "gradcam", layer="body.7")
     with pytest.raises(LayerError, match=r"not part of the model: candidates: body\.0, body\.2"):
         agop.explain(model, images, "gradcam", layer=nn.Conv2d(3, 3, 3))
-    with pytest.raises(LayerError, match="neither a map nor tokens"):
+    with pytest.raises(LayerError, match="neither maps nor tokens"):
         agop.explain(model, images, "gradcam", layer="body.6")
 
 
@@ -83,6 +86,80 @@ def test_a_layer_that_takes_no_part():
     model.unused = nn.Conv2d(3, 3, 3)
     with pytest.raises(LayerError, match="took no part"):
         agop.explain(model, zoo.images(), "gradcam", layer="unused")
+
+
+class WithBranch(nn.Module):
+    """A model with something beside its main path."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.beside = nn.Conv2d(4, 4, 3, padding=1)
+        self.places = nn.Parameter(torch.randn(1, 9, 4))
+        self.norm = nn.LayerNorm(4)
+        self.flat = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        self.beside(x)
+        with torch.no_grad():
+            self.beside(x)
+        y = self.flat(x.flatten(2))
+        return self.head(y.mean(2) + self.norm(self.places).mean())
+
+
+def test_only_what_the_output_depends_on_is_found():
+    model, images = WithBranch().eval(), zoo.images()
+    assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="conv"))
+
+
+class Layered(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(4, 3)
+
+    def forward(self, x):
+        output = self.layer(x)
+        return self.head(output[0] if isinstance(output, tuple) else output["x"])
+
+
+class Named(nn.Module):
+    def forward(self, x):
+        return namedtuple("Output", "first second")(x.mean(1)[:, :4, 0], 1)
+
+
+class Keyed(nn.Module):
+    def forward(self, x):
+        return {"x": x.mean(1)[:, :4, 0]}
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"), [(Keyed(), "gives a dict, not a map"), (Named(), r"\(1, 4\) for 1 images")]
+)
+def test_layers_without_a_map(layer, message):
+    with pytest.raises(LayerError, match=message):
+        agop.explain(Layered(layer), zoo.images(), "gradcam", layer="layer")
+
+
+def test_tokens_with_the_batch_second_are_refused():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Identity(), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.head(self.layer(x.flatten(2).permute(2, 0, 1)).mean(0))
+
+    with pytest.raises(LayerError, match=r"\(144, 1, 3\) for 1 images"):
+        agop.explain(Model(), zoo.images(), "gradcam", layer="layer")
+
+
+def test_maps_of_half_precision_are_summed_in_single_precision():
+    """A sum over a map soon passes the largest half-precision number."""
+    with probing(zoo.made("plain").half()) as probe:
+        features = feature_maps(probe, zoo.images(), None, "body.0")
+    assert features.activations.dtype == features.gradients.dtype == torch.float32
 
 
 def test_a_vision_transformer_gets_a_token_grid():
@@ -110,4 +187,4 @@ def test_tokens_that_form_no_grid():
 
 def test_tokens_lie_row_by_row_behind_the_class_token():
     tokens = torch.arange(10.0).reshape(1, 10, 1)
-    assert as_grid(tokens, torch.Size((12, 12)))[0, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert as_grid(tokens, 1, torch.Size((12, 12)))[0, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

@@ -13,7 +13,8 @@ CODE = """
     torch.set_num_threads(1)
     count, steps, batch_size = map(int, sys.argv[1:])
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.Softplus(), torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Softplus(),
+        torch.nn.Conv2d(3, 64, 3, padding=1), torch.nn.Softplus(),
+        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.Softplus(),
         torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 3),
     )
     images = torch.randn(1, 3, 48, 48).expand(count, -1, -1, -1)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import agop
-from agop.errors import AGOPWarning
+from agop.errors import AGOPWarning, ModelError
 from agop.gradients import input_gradients
 from agop.networks import ResNet18
 from tests import zoo
@@ -68,6 +68,92 @@ def test_what_cannot_be_folded_is_left_alone():
     prepared = agop.prepare(model)
     assert sum(isinstance(module, nn.BatchNorm2d) for module in prepared.modules()) == 3
     torch.testing.assert_close(prepared(images), model(images))
+
+
+class Pair(nn.Module):
+    """A convolution and its norm, which a subclass uses in more ways than one."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Linear(3, 2)
+        self.norm.running_mean.fill_(0.7)
+        self.norm.running_var.fill_(4.0)
+
+    def forward(self, x):
+        return self.head(self.features(x).tanh().mean((2, 3)))
+
+
+class ConvolutionOfTwoNames(Pair):
+    def features(self, x):
+        self.alias = self.conv
+        return self.norm(self.alias(x))
+
+
+class NormOfTwoNames(Pair):
+    def __init__(self):
+        super().__init__()
+        self.alias = self.norm
+
+    def features(self, x):
+        return self.alias(self.norm(self.conv(x)))
+
+
+class WeightUsedAgain(Pair):
+    def features(self, x):
+        return self.norm(self.conv(x)) + nn.functional.conv2d(x, self.conv.weight, padding=1)
+
+
+class ForwardCalled(Pair):
+    def features(self, x):
+        return self.norm(self.conv(x)) + self.conv.forward(x)
+
+
+class NormRead(Pair):
+    def features(self, x):
+        return self.norm(self.conv(x)) * self.norm.weight[:, None, None] + self.norm.running_mean[:, None, None]
+
+
+class HookedNorm(Pair):
+    def __init__(self):
+        super().__init__()
+        self.norm.register_full_backward_hook(lambda _module, inputs, _outputs: (inputs[0] * 3,))
+
+    def features(self, x):
+        return self.norm(self.conv(x))
+
+
+class Viewed(Pair):
+    """view() reads a layer's memory, which channels last would have changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3 * 144, 2)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).view(x.size(0), -1))
+
+
+KINDS = [ConvolutionOfTwoNames, NormOfTwoNames, WeightUsedAgain, ForwardCalled, NormRead, HookedNorm, Viewed]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
+    model, images = kind().eval(), zoo.images()
+    expected = input_gradients(model, images)
+    found = input_gradients(agop.prepare(model), images)
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.values, expected.values, rtol=1e-4, atol=1e-6)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    torch.testing.assert_close(prior.diagonal, expected.values.double().square().mean(0), rtol=1e-3, atol=1e-9)
+
+
+def test_a_model_that_cannot_be_copied_says_so():
+    class Alone(zoo.Wrapped):
+        def __deepcopy__(self, memo):
+            raise TypeError("not me")
+
+    with pytest.raises(ModelError, match="cannot be copied"):
+        agop.prepare(Alone())
 
 
 def test_a_model_that_cannot_be_traced_says_so():

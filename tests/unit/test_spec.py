@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import agop
-from agop.errors import FileError, ModelError
+from agop.errors import AGOPError, FileError, ModelError
 from agop.networks import CNN8by8, ResNet18, load_model
 from tests import zoo
 
@@ -40,12 +40,12 @@ def test_a_function_a_module_and_one_in_the_current_folder(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("resnet18", "does not name a model.*torchvision:NAME"), ("agop.networks:Nothing", "cannot be found"),
-     ("no_such_package:f", "cannot be found"), (":f", "does not name"), ("hf:", "does not name"),
-     ("nothing.pt2", "cannot be read as an exported program")],
+    [("resnet18", "does not name a model.*torchvision:NAME"), ("agop.networks:CNN8", "did you mean 'CNN8by8'"),
+     ("no_such_package:f", "no module no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
+     ("nothing.pt2", "No such file")],
 )  # fmt: skip
 def test_specs_that_name_nothing(spec, message):
-    with pytest.raises((ModelError, ValueError), match=message):
+    with pytest.raises(AGOPError, match=message):
         load_model(spec)
 
 
@@ -100,8 +100,8 @@ def test_an_exported_program_with_a_fixed_batch_says_so(tmp_path):
         agop.explain(load_model(str(tmp_path / "m.pt2")), zoo.images(), "vanilla")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("where", ["inputs", "weights", "old"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Duplicate name")
+@pytest.mark.parametrize("where", ["inputs", "weights", "old", "legacy", "case", "twice", "native"])
 def test_an_exported_program_with_a_pickle_inside_is_refused(where, tmp_path, monkeypatch):
     """torch.export.load would run it."""
     monkeypatch.chdir(tmp_path)
@@ -117,8 +117,16 @@ def test_an_exported_program_with_a_pickle_inside_is_refused(where, tmp_path, mo
                 content = content.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
             if where == "weights" and name.endswith("/weight_0"):
                 content = pickle.dumps(Runs())
+            if where == "twice" and "/sample_inputs/" in name:
+                evil.writestr(name, pickle.dumps(Runs()))
+            if where == "case" and "/sample_inputs/" in name:
+                evil.writestr(name.replace("sample", "Sample"), pickle.dumps(Runs()))
             if not (where == "old" and name.endswith("_config.json")):
                 evil.writestr(name, content)
+        root = good.namelist()[0].split("/")[0]
+        if where in ("legacy", "native"):
+            place = "data/weights/model.pt" if where == "legacy" else "data/aotinductor/model/model.so"
+            evil.writestr(f"{root}/{place}", pickle.dumps(Runs()))
     with pytest.raises(ModelError, match=r"pickle"):
         load_model("evil.pt2")
     assert not Path("ran").exists()

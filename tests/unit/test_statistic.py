@@ -89,12 +89,27 @@ def foreign_files(folder):
     save_file({"diagonal": torch.ones(2, 2)}, folder / "flat.safetensors", bad)
     save_file({"diagonal": torch.full((1, 2, 2), torch.nan)}, folder / "nan.safetensors", bad)
     save_file({"diagonal": torch.ones(1, 2, 2)}, folder / "count.safetensors", {"agop": '{"format": 1, "count": 0}'})
+    whole = {"diagonal": torch.ones(1, 2, 2, dtype=torch.float64)}
+    for name, told in {
+        "nested": "[" * 100_000, "true": '{"format": 1, "count": true}',
+        "model": '{"format": 1, "count": 3, "model": {}}', "classes": '{"format": 1, "count": 3, "classes": "two"}',
+    }.items():  # fmt: skip
+        save_file(whole, folder / f"{name}.safetensors", {"agop": told})
+    by_class = {"class_diagonals": torch.ones(2, 1, 2, 2)}
+    for name, counts in {
+        "0d": torch.tensor(3),
+        "float": torch.tensor([1.5, 1.5]),
+        "minus": torch.tensor([5, -2]),
+    }.items():
+        save_file(whole | by_class | {"class_counts": counts}, folder / f"counts-{name}.safetensors", bad)
+    save_file({"diagonal": torch.ones(1, 2, 2).to(torch.complex64)}, folder / "complex.safetensors", bad)
+    save_file({"diagonal": torch.ones(1, 0, 2)}, folder / "none.safetensors", bad)
     return sorted(folder.iterdir())
 
 
 def test_foreign_files(tmp_path):
     files = foreign_files(tmp_path)
-    assert len(files) == 11
+    assert len(files) == 20
     for path in files:
         with pytest.raises(FileError, match=path.name):
             agop.AGOP.load(path)
@@ -135,6 +150,19 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
     assert path.read_bytes() == old
     assert [p.name for p in tmp_path.iterdir()] == ["prior.safetensors"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
+
+
+def test_odd_places_to_save(tmp_path):
+    prior = made()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "prior")
+    prior.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert agop.AGOP.load(tmp_path / "real" / "prior").count == 20
+    prior.save(tmp_path / ("n" * 250))
+    for path, message in ((tmp_path / "real", "not a file"), ("/dev/null", "not a file"), ("a\0b", "null")):
+        with pytest.raises(FileError, match=message):
+            prior.save(path)
 
 
 def test_weights_are_the_relative_root_mean_square():

@@ -197,7 +197,7 @@ def test_snapshots_are_whole_while_training_goes_on_and_after_a_kill(tmp_path):
 
 def test_a_snapshot_that_cannot_be_written_does_not_end_the_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), False, snapshot_every=1, snapshot_dir=tmp_path / "file")
+    hook = agop.AGOPTrainingHook(zoo.made("plain"), False, snapshot_every=1, snapshot_dir=tmp_path / "file" / "deeper")
     with pytest.warns(AGOPWarning, match="training goes on"):
         hook.step(*batches(1)[0])
     assert hook.finalize().count == 8
@@ -255,10 +255,19 @@ def test_no_sample_counted_is_an_error_that_says_why():
         skipping.finalize()
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"snapshot_every": 0}, {"nan": "ignore"}])
+@pytest.mark.parametrize(
+    "options", [{"every": 0}, {"every": 1.5}, {"snapshot_every": 0}, {"nan": "ignore"}, {"snapshot_dir": __file__}]
+)
 def test_options_that_make_no_sense(options):
     with pytest.raises(InputError, match=next(iter(options))):
         agop.AGOPTrainingHook(zoo.made("plain"), **options)
+
+
+def test_states_and_models_that_are_none():
+    with pytest.raises(InputError, match="model is a str"):
+        agop.AGOPTrainingHook("resnet18")
+    with pytest.raises(InputError, match="no state of a hook"):
+        agop.AGOPTrainingHook(zoo.made("plain")).load_state_dict(zoo.made("plain").state_dict())
 
 
 def test_the_hook_keeps_no_more_after_many_steps():

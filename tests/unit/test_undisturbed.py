@@ -1,10 +1,13 @@
 """It never harms a model: after any call, also one that raises, everything is exactly as it was."""
 
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import agop
 from tests import zoo
@@ -14,6 +17,9 @@ MODELS = {
     **{kind: (lambda kind=kind: zoo.made(kind)) for kind in ("plain", "in-place", "layer norm", "attention")},
     "writes buffers": zoo.CountingBuffer,
     "draws random numbers": zoo.NoisyInEval,
+    "writes its input": zoo.WritesInput,
+    "grows buffers": zoo.GrowsBuffers,
+    "resizes a buffer": zoo.ResizesBuffer,
 }
 
 
@@ -37,12 +43,16 @@ def prior_for(shape=(3, 12, 12)) -> agop.AGOP:
 @pytest.mark.parametrize("kind", MODELS)
 def test_explain(kind, method):
     model, images, prior = in_a_mixed_state(MODELS[kind]()), zoo.images(), prior_for()
+    given = images.clone()
+    np.random.seed(0)
+    np.random.randn()  # the second of the pair is waiting
     layer = "body.0" if method.startswith("gradcam") and hasattr(model, "body") else None
     before = state_of(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         agop.explain(model, images, method, prior, layer=layer, batch_size=2)
     assert_same(before, state_of(model))
+    assert torch.equal(images, given)
     assert not images.requires_grad
     assert images.grad is None
 
@@ -56,6 +66,45 @@ def test_hook_and_fit(kind):
     hook.finalize()
     agop.fit(model, [(images, labels)], only_correct=False)
     assert_same(before, state_of(model))
+
+
+def test_a_loader_that_draws_and_a_model_that_is_rewritten():
+    class Draws(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = zoo.batch_normed()
+
+        def forward(self, x):
+            random.random()
+            np.random.rand()
+            return self.body(x) + torch.rand(1)
+
+    model = Draws()
+    data = TensorDataset(zoo.images(), torch.tensor([0, 1, 2, 0, 1]))
+    before = state_of(model)
+    agop.fit(model, DataLoader(data, batch_size=2, shuffle=True), only_correct=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agop.prepare(model)
+    assert_same(before, state_of(model))
+
+
+def test_a_buffer_with_nan_is_not_written_to():
+    """Writing to it, even the same values, would break a graph that has saved it."""
+    model = zoo.ResizesBuffer()
+    before = model.not_a_number._version
+    agop.input_gradients(model, zoo.images())
+    assert model.not_a_number._version == before
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_model():
+    model, images = zoo.made("batch norm and dropout").eval(), zoo.images()
+    scripted = torch.jit.script(model).train()
+    before = state_of(scripted)
+    torch.testing.assert_close(agop.explain(scripted, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    assert before["modes"] == state_of(scripted)["modes"]
+    assert all(torch.equal(a[2], b[2]) for a, b in zip(before["buffers"], state_of(scripted)["buffers"], strict=True))
 
 
 class Raises(zoo.CountingBuffer):

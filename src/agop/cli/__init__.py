@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
-from typing import Any
+from importlib import metadata
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -38,3 +40,18 @@ def main() -> None:
     except AGOPError as error:
         console.print("[red]error:[/]", str(error))
         sys.exit(2)
+    except Exception as error:
+        if os.environ.get("AGOP_TRACEBACK"):
+            raise
+        console.print("[red]error:[/]", f"{type(error).__name__}: {error} (AGOP_TRACEBACK=1 shows where)")
+        sys.exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+) -> None:
+    """Explain image classifiers with the Average Gradient Outer Product."""
+    if version:
+        typer.echo(f"agop {metadata.version('agop')}")
+        raise typer.Exit

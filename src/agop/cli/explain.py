@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from agop.cli import options
-from agop.errors import InputError
+from agop.errors import InputError, warn
 
 
 def explain(
@@ -38,10 +39,14 @@ def explain(
     from agop.statistic import AGOP
 
     chosen = method or (["agop-weighted"] if prior else ["vanilla"])
+    if layer is not None and not any("layer" in methods.get(name).__dataclass_fields__ for name in chosen):
+        raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(chosen)}: leave it out")
     for name in chosen:
         methods.get(name)
     how = options.preprocessing(model, size, mean, std, gray)
     statistic = None if prior is None else AGOP.load(prior)
+    if statistic is not None:
+        _warn_if_prepared_otherwise(statistic.provenance.get("data", {}).get("preprocessing"), how.described())
     files = _files(pictures)
     explainer = Explainer(
         options.placed_model(model, weights, classes, device), chosen, how, statistic, target, layer, batch_size
@@ -51,6 +56,14 @@ def explain(
     Console(soft_wrap=True, highlight=False).print(
         f"wrote {written} pictures, maps.safetensors and manifest.json to {out}/"
     )
+
+
+def _warn_if_prepared_otherwise(then: dict[str, Any] | None, now: dict[str, Any]) -> None:
+    """Warn if the prior's pictures were brought into another form than these."""
+    now = json.loads(json.dumps(now))
+    different = [f"{name} {then[name]} then, {now[name]} now" for name in now if then and then.get(name) != now[name]]
+    if different:
+        warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
 
 
 def _files(paths: list[Path]) -> list[Path]:

@@ -46,6 +46,8 @@ def fit(
     prior.save(out)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
+    if len(pictures.classes) != prior.provenance["classes"]:
+        warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance['classes']} classes")
     if prior.count * prior.provenance["classes"] < len(pictures):
         warn(
             f"fewer were classified correctly than by chance: do the class folders {', '.join(pictures.classes[:5])} "

@@ -13,6 +13,7 @@ from torch import Tensor
 from agop.errors import InputError, PriorError
 from agop.gradients import Probe
 from agop.registry import Registry
+from agop.saliency import wide
 from agop.statistic import AGOP
 
 PAPER = (
@@ -87,7 +88,7 @@ def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]
     images, targets = probe.placed(job.images), job.targets
     targets = probe.predict(images) if targets is None else targets
     together = max(1, job.rows // len(images))
-    total = torch.zeros_like(images)
+    total = torch.zeros_like(images, dtype=wide(images.dtype))
     for ks in _runs(points, together):
         batch = torch.cat([point(k, images) for k in ks])
         gradients = probe.gradients(batch, targets.repeat(len(ks))).values

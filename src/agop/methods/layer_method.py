@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from agop.layers import FeatureMaps, Layer, feature_maps, layer_for
 from agop.methods.base import Job, Method
-from agop.saliency import wide
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,6 @@ class LayerMethod(Method):
     def maps(self, job: Job) -> Tensor:
         features = feature_maps(job.probe, job.images, job.targets, self.layer)
         coarse = torch.einsum("nd,ndhw->nhw", self.weights(features), features.activations).relu()
-        coarse = coarse.to(wide(coarse.dtype))
         size = job.images.shape[-2:]
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 

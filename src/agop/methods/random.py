@@ -21,5 +21,5 @@ class Random(Method):
 
     def maps(self, job: Job) -> Tensor:
         samples, _, height, width = job.images.shape
-        generator = torch.Generator().manual_seed(self.seed)
-        return torch.rand(samples, height, width, generator=generator)
+        generator = torch.Generator("cpu").manual_seed(self.seed)
+        return torch.rand(samples, height, width, generator=generator, device="cpu")

@@ -29,10 +29,10 @@ class SmoothGrad(Method):
         check_positive(self, "samples", self.samples)
 
     def maps(self, job: Job) -> Tensor:
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator("cpu").manual_seed(self.seed)
         shape = job.images.shape[1:]
 
         def noisy(_: int, images: Tensor) -> Tensor:
-            return images + self.sigma * torch.randn(shape, generator=generator).to(images)
+            return images + self.sigma * torch.randn(shape, generator=generator, device="cpu").to(images)
 
         return reduced(mean_gradients(job, self.samples, noisy))

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from agop.errors import ModelError
+from agop.errors import InputError, ModelError
 from agop.networks.exported import load_exported
 from agop.networks.weights import check_complete, load_weights, state_dict
+from agop.registry import unknown
 
 FORMS = {
     "package.module:function": "what the function returns; the current folder is searched, too",
@@ -46,6 +47,8 @@ def _built(spec: str, pretrained: bool, classes: int | None) -> nn.Module:
     if not library or not name:
         raise ModelError(f"{spec!r} does not name a model: give {', '.join(FORMS)}")
     if library not in _LIBRARIES:
+        if classes is not None:
+            raise InputError("--classes is for the models of a library: let your function make the right number")
         return _own(library, name)
     try:
         model: nn.Module = _LIBRARIES[library](name, pretrained, classes)
@@ -61,16 +64,33 @@ def _own(module: str, name: str) -> nn.Module:
     """What the user's function returns, or the user's module itself."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    found: Any = _own_module(module)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = [known for known, value in vars(found).items() if callable(value) and not known.startswith("_")]
+            raise unknown(f"function of {module}", part, public)
+        found = getattr(found, part)
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ModelError(f"{module}:{name} cannot be found ({error}): run this where {module} is") from error
-    model = found if isinstance(found, nn.Module) else found()
+        model = found if isinstance(found, nn.Module) else found()
+    except Exception as error:  # the user's own code
+        raise ModelError(
+            f"{module}:{name} raised {type(error).__name__}: {error}; it is called without arguments"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{module}:{name} gave a {type(model).__name__}: it should return a torch.nn.Module")
     return model
+
+
+def _own_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = f"leave out the .py: {name[:-3]}:…" if name.endswith(".py") else "run this from its folder"
+            raise ModelError(f"there is no module {name} here: {hint}") from error
+        raise ModelError(f"{name} needs {error.name}, which is not installed") from error
+    except Exception as error:  # the user's own code
+        raise ModelError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _imported(library: str) -> Any:

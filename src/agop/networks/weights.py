@@ -38,14 +38,18 @@ def check_complete(path: Path, missing: Sequence[str], unexpected: Sequence[str]
 
 
 def state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors of the file, out of a checkpoint's wrapper and without DataParallel's prefix."""
+    """The tensors of the file, without a checkpoint's wrapper or the prefix of DataParallel or torch.compile."""
     state = _read(path)
     for key in _WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise FileError(f"{path} holds no state dict: save model.state_dict()")
-    return {name.removeprefix("module."): value for name, value in state.items()}
+        keys = f" (keys {', '.join(map(str, list(state)[:5]))})" if isinstance(state, dict) else ""
+        raise FileError(f"{path} holds no state dict{keys}: save model.state_dict()")
+    for prefix in ("module.", "_orig_mod."):
+        if all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
 
 
 def _read(path: Path) -> Any:
