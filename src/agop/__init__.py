@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agop import methods, networks, scenarios
+    from agop import methods, metrics, networks, scenarios
     from agop.errors import AGOPError, AGOPWarning
+    from agop.evaluating import evaluate
     from agop.explaining import explain
     from agop.fitting import fit
     from agop.gradients import input_gradients
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
     from agop.training import AGOPTrainingHook
 
 __all__ = [
-    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "explain", "fit", "input_gradients",
-    "methods", "networks", "prepare", "scenarios",
+    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "evaluate", "explain", "fit", "input_gradients",
+    "methods", "metrics", "networks", "prepare", "scenarios",
 ]  # fmt: skip
 
 # Imported on first use: what reads only files, and --help, should not wait for torch.
 _HOMES = {
     "AGOP": "statistic", "AGOPError": "errors", "AGOPTrainingHook": "training", "AGOPWarning": "errors",
-    "explain": "explaining", "fit": "fitting", "input_gradients": "gradients", "prepare": "preparing",
+    "evaluate": "evaluating", "explain": "explaining", "fit": "fitting",
+    "input_gradients": "gradients", "prepare": "preparing",
 }  # fmt: skip
 
 

@@ -6,24 +6,23 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agop.errors import InputError, UnknownNameError
 
-P = TypeVar("P", bound=type)
+P = TypeVar("P")
 
 
 class Registry(Generic[P]):
-    """The classes of one kind of plug-in, each under its name; `first` names come first when listed."""
+    """The plug-ins of one kind, each under its name; `first` names come first when listed."""
 
     def __init__(self, kind: str, first: Sequence[str] = ()) -> None:
         self.kind, self._first = kind, first
         self._plugins: dict[str, P] = {}
 
     def add(self, name: str, plugin: P) -> None:
-        """Register a class; another class of the same name is a mistake, the same one made anew is not."""
-        there = self._plugins.get(name, plugin)
-        if (there.__module__, there.__qualname__) != (plugin.__module__, plugin.__qualname__):
+        """Register a plug-in; another one of the same name is a mistake, the same one made anew is not."""
+        if _origin(self._plugins.get(name, plugin)) != _origin(plugin):
             raise InputError(f"there is already a {self.kind} named {name!r}: choose another name")
         self._plugins[name] = plugin
 
@@ -37,6 +36,12 @@ class Registry(Generic[P]):
         if name not in self._plugins:
             raise unknown(self.kind, name, self.names())
         return self._plugins[name]
+
+
+def _origin(plugin: object) -> tuple[str, str]:
+    """Where a class, or the function in a metric, was written."""
+    source: Any = getattr(plugin, "function", plugin)
+    return getattr(source, "__module__", ""), getattr(source, "__qualname__", repr(plugin))
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:

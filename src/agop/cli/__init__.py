@@ -11,9 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from agop.cli.bench import app as bench
 from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
+from agop.cli.report import report
 from agop.errors import AGOPError
 
 app = typer.Typer(
@@ -25,6 +27,8 @@ app = typer.Typer(
 app.command("fit")(fit)
 app.command("explain")(explain)
 app.command("list")(list_)
+app.command("report")(report)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

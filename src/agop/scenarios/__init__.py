@@ -1,7 +1,22 @@
-"""Data sets with a known truth: images, labels and masks from a seed."""
+"""The scenarios: data with a known truth. `names()` lists them; a new file here is found by itself."""
 
 from __future__ import annotations
 
-from agop.scenarios.xai_tris import Split, xai_tris
+from agop.registry import import_all
+from agop.scenarios.base import Recipe, Scenario, Split, register, registry
+from agop.scenarios.xai_tris import xai_tris
 
-__all__ = ["Split", "xai_tris"]
+import_all(__name__, __path__)
+
+
+def names(benchmark: str | None = None) -> list[str]:
+    """The names of all scenarios, or of one benchmark's."""
+    return [name for name in registry.names() if benchmark in (None, get(name).benchmark)]
+
+
+def get(name: str) -> Scenario:
+    """The scenario of that name."""
+    return registry.get(name)
+
+
+__all__ = ["Recipe", "Scenario", "Split", "get", "names", "register", "xai_tris"]

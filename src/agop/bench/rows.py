@@ -1,0 +1,44 @@
+"""The rows of a run: collected from its cells, read back. No torch here: reports are made from this alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agop.bench.spec import RunSpec
+from agop.errors import FileError
+from agop.files import read_whole, write_whole
+
+Row = dict[str, Any]
+FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
+
+
+def collect(spec: RunSpec, folder: Path) -> None:
+    """The run's row files, from those of its cells, in the order of the specification."""
+    for name in FILES:
+        parts = [read_whole(folder / "cells" / cell.name / name) for cell in spec.cells()]
+        write_whole(folder / name, b"".join(parts))
+
+
+def read(folder: Path, name: str = "rows.jsonl") -> list[Row]:
+    """The rows of a run; a file cut short or missing is put together again from the cells."""
+    spec = RunSpec.load(folder)
+    try:
+        return _parsed(folder / name)
+    except (FileError, ValueError):
+        missing = [cell.name for cell in spec.cells() if not (folder / "cells" / cell.name / name).exists()]
+        if missing:
+            raise FileError(
+                f"{folder} is not finished, {len(missing)} of {len(spec.cells())} cells missing, {missing[0]} first: "
+                "run the bench again to go on"
+            ) from None
+        collect(spec, folder)
+        return _parsed(folder / name)
+
+
+def _parsed(path: Path) -> list[Row]:
+    lines = read_whole(path).decode().splitlines(keepends=True)
+    if not lines or not lines[-1].endswith("\n"):
+        raise ValueError(f"{path} is cut short")
+    return [json.loads(line) for line in lines]

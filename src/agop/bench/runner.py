@@ -1,0 +1,153 @@
+"""Many cells → a run folder, in parallel processes; what is done is never done again."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from importlib.metadata import version
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from agop.bench.rows import collect
+from agop.bench.spec import Cell, RunSpec
+from agop.errors import FileError, InputError, ModelError
+from agop.files import write_whole
+
+
+def run(spec: RunSpec, folder: Path, jobs: int, *, fresh: bool = False) -> None:
+    """Compute the cells that are not there yet, then the run's rows. Ends with the folder whole, or raises."""
+    if jobs < 1:
+        raise InputError(f"jobs is {jobs}: give 1 or more")
+    _open(spec, folder, fresh)
+    missing = [cell for cell in spec.cells() if not (folder / "cells" / cell.name / "rows.jsonl").exists()]
+    done = len(spec.cells()) - len(missing)
+    if missing:
+        with _display() as bar:
+            task = bar.add_task("", total=len(spec.cells()), completed=done, what="starting")
+            for fraction, name in _computed(spec, missing, folder, jobs):
+                bar.update(task, completed=done + fraction, what=name)
+    collect(spec, folder)
+
+
+def _open(spec: RunSpec, folder: Path, fresh: bool) -> None:
+    """A folder for this specification: a new one, or one that was begun with the same."""
+    if fresh and (folder / "spec.json").exists():
+        shutil.rmtree(folder)
+    if (folder / "spec.json").exists():
+        different = RunSpec.load(folder).differences(spec)
+        if different:
+            told = "; ".join(f"{name}: {there} there, {here} here" for name, (there, here) in different.items())
+            raise InputError(f"{folder} holds a run of another specification ({told}): name another --out, or --fresh")
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is there and is not a run folder: name another --out")
+    spec.save(folder)
+    write_whole(folder / "about.json", json.dumps(_about(spec), indent=1).encode())
+
+
+def _about(spec: RunSpec) -> dict[str, Any]:
+    """The command, versions and hardware behind a run, and what its metrics mean: a report has nothing else."""
+    from agop import metrics
+
+    packages = ("agop", "torch", "numpy")
+    chosen = [metrics.get(name) for name in spec.metrics]
+    return {
+        "metrics": {
+            m.name: {"label": m.label, "higher_is_better": m.higher_is_better, "bounds": m.bounds, "what": m.__doc__}
+            for m in chosen
+        },
+        "command": " ".join(["agop", *sys.argv[1:]]),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+    }
+
+
+def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iterator[tuple[float, str]]:
+    """How many cells are done so far, in fractions, and which ones are at work."""
+    context = multiprocessing.get_context("spawn")
+    heard = context.Queue()
+    fractions = dict.fromkeys((cell.name for cell in cells), 0.0)
+    pool = ProcessPoolExecutor(min(jobs, len(cells)), context, _begin_work, (heard,))
+    try:
+        waiting = {pool.submit(_work, spec, cell, folder): cell for cell in cells}
+        while waiting:
+            finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in finished:
+                _raise_if_failed(future, waiting[future])
+                fractions[waiting.pop(future).name] = 1.0
+            at_work = _hear(heard, fractions)
+            yield sum(fractions.values()), at_work
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_heard: Any = None
+
+
+def _begin_work(heard: Any) -> None:
+    """In a worker: remember where to tell, and end with the parent, also if that is killed."""
+    global _heard  # noqa: PLW0603  # a worker process has one parent
+    _heard = heard
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(spec: RunSpec, cell: Cell, folder: Path) -> None:
+    from agop.bench.cell import run_cell
+
+    # Training is nearly all of a cell.
+    run_cell(spec, cell, folder, lambda fraction: _heard.put((cell.name, 0.8 * fraction)))
+
+
+def _hear(heard: Any, fractions: dict[str, float]) -> str:
+    running = [name for name, fraction in fractions.items() if 0 < fraction < 1]
+    try:
+        while True:
+            name, fraction = heard.get_nowait()
+            if fractions[name] < 1:
+                fractions[name] = fraction
+    except Empty:
+        return ", ".join(running[:2])
+
+
+def _raise_if_failed(future: Future[None], cell: Cell) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool as error:
+        raise ModelError(
+            f"a worker process died while {cell.name} was waiting or at work: run again to go on"
+        ) from error
+    except FileError as error:
+        raise FileError(f"{error}; the cells that are done are safe: make room and run again to go on") from error
+
+
+def _display() -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        BarColumn(),
+        TextColumn("{task.completed:.1f}/{task.total} cells"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+    )
+    rest = (TimeRemainingColumn(), TextColumn("{task.fields[what]}"))
+    return Progress(*columns, *rest, console=console, disable=not (console.is_terminal or console.is_jupyter))

@@ -1,0 +1,73 @@
+"""The specification of a run: what decides its rows. Two runs of one specification have the same rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from agop.errors import FileError, InputError
+from agop.files import read_whole, write_whole
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and its evaluation."""
+
+    scenario: str
+    background: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Its folder's name."""
+        return f"{self.scenario}-{self.background}-{self.seed:03d}"
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What a run computes: every scenario × background × seed, and with which methods and metrics."""
+
+    benchmark: str
+    scenarios: tuple[str, ...]
+    backgrounds: tuple[str, ...]
+    seeds: int
+    methods: tuple[str, ...]
+    metrics: tuple[str, ...]
+    masks: str = "true"
+    epochs: int = 100
+    test_images: int = 1000
+    format: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"seeds is {self.seeds}: give 1 or more")
+
+    def cells(self) -> list[Cell]:
+        """All cells, in the order of the rows."""
+        return [
+            Cell(scenario, background, seed)
+            for scenario in self.scenarios
+            for background in self.backgrounds
+            for seed in range(self.seeds)
+        ]
+
+    def save(self, folder: Path) -> None:
+        """Write it into the run folder."""
+        write_whole(folder / "spec.json", json.dumps(asdict(self), indent=1).encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> RunSpec:
+        """Read it from a run folder."""
+        try:
+            values = json.loads(read_whole(folder / "spec.json"))
+            fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+            return cls(**fields)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise FileError(f"{folder} is not a run folder of this agop: spec.json cannot be read ({error})") from error
+
+    def differences(self, other: RunSpec) -> dict[str, tuple[Any, Any]]:
+        """What the two say differently."""
+        ours, theirs = asdict(self), asdict(other)
+        return {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}

@@ -1,0 +1,30 @@
+"""The metrics, one file each: name → metric. `names()` lists them; a new file here is found by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agop.metrics.base import Metric, metric, registry
+from agop.registry import import_all
+
+import_all(__name__, __path__)
+
+
+def names() -> list[str]:
+    """The names of all metrics: the paper's in its order, then the others."""
+    return registry.names()
+
+
+def get(name: str) -> Metric:
+    """The metric of that name."""
+    return registry.get(name)
+
+
+globals().update({name: get(name) for name in names()})
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
+
+__all__ = ["Metric", "get", "metric", "names"]

@@ -1,0 +1,93 @@
+"""What every metric is: a function from batches to one score a sample, with bounds and a direction.
+
+The rules for what is undefined are the same everywhere and stand in `reasons`: such a score is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agop.errors import InputError
+from agop.registry import Registry
+
+PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
+registry: Registry[Metric] = Registry("metric", first=PAPER)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A score for each sample: `metric(maps, masks)` or, if it asks the model, `metric(model, images, maps)`."""
+
+    function: Callable[..., Tensor]
+    name: str
+    label: str
+    bounds: tuple[float, float]
+    higher_is_better: bool
+    needs_model: bool = False
+    __doc__: str | None = None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Tensor:
+        """The scores (N,), NaN where undefined."""
+        return self.function(*arguments, **options)
+
+
+def metric(
+    label: str, bounds: tuple[float, float] = (0.0, 1.0), *, higher_is_better: bool = True, needs_model: bool = False
+) -> Callable[[Callable[..., Tensor]], Metric]:
+    """Register a function under its name."""
+
+    def registered(function: Callable[..., Tensor]) -> Metric:
+        made = Metric(function, function.__name__, label, bounds, higher_is_better, needs_model, function.__doc__)
+        registry.add(made.name, made)
+        return made
+
+    return registered
+
+
+@dataclass(frozen=True)
+class Located:
+    """Maps (N,P) and masks (N,P) with their pixels in a row, as float64, and which samples are defined (N,)."""
+
+    maps: Tensor
+    masks: Tensor
+    defined: Tensor
+
+    def scores(self, values: Tensor) -> Tensor:
+        """The values (N,), NaN where the score is undefined."""
+        return torch.where(self.defined, values, torch.nan)
+
+
+def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
+    """The batch checked: maps non-negative (N,H,W), masks of the same shape, 0/1 or, if asked for, −1/0/1."""
+    maps, masks = torch.as_tensor(maps), torch.as_tensor(masks)
+    if maps.ndim != 3:
+        raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W)")
+    if masks.shape != maps.shape:
+        raise InputError(
+            f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}: give one mask a map, same size"
+        )
+    rows, truth = maps.flatten(1).double(), masks.flatten(1).to(maps.device).double()
+    if bool((rows < 0).any()):
+        raise InputError(f"maps go down to {float(rows.min()):.3g}: give non-negative ones, for example maps.abs()")
+    allowed = (-1, 0, 1) if signed else (0, 1)
+    if not bool(sum(truth == value for value in allowed).bool().all()):
+        hint = "" if signed else "; for masks with signs pass signed=True"
+        raise InputError(f"masks hold values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
+    defined = torch.tensor([reason is None for reason in reasons(rows, truth)], device=maps.device)
+    return Located(rows, truth, defined)
+
+
+def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
+    """Why a sample's scores are undefined, or None: its map is not finite or zero everywhere, its mask empty."""
+    rows = maps.flatten(1)
+    broken, zero = ~rows.isfinite().all(1), ~(rows != 0).any(1)
+    empty = torch.zeros_like(zero) if masks is None else ~(masks.flatten(1) != 0).any(1)
+    return [
+        "map is not finite" if b else "map is zero everywhere" if z else "mask is empty" if e else None
+        for b, z, e in zip(broken.tolist(), zero.tolist(), empty.tolist(), strict=True)
+    ]

@@ -1,0 +1,79 @@
+"""The curve behind deletion and insertion: the target's probability as pixels go in the map's order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agop.errors import InputError
+from agop.gradients import Probe, check_images, probing, rows_for
+from agop.metrics.base import reasons
+from agop.targets import Target, given
+
+_MOST_STEPS = 64
+
+
+def areas(
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target,
+    steps: int | None,
+    fill: float,
+    inserting: bool,
+    batch_size: int | None,
+) -> Tensor:
+    """The area (N,) under the target's probability, from all pixels to none or, inserting, from none to all.
+
+    The highest pixels go first, equal ones in reading order, in `steps` steps of as equal size as can be:
+    by default a pixel a step, at most 64. The area is the trapezoid sum over the share of pixels.
+    """
+    check_images(images)
+    maps = torch.as_tensor(maps)
+    if maps.shape != (len(images), *images.shape[2:]):
+        raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
+    cuts, rows, targets = _cuts(maps[0].numel(), steps), rows_for(images, batch_size), given(target, len(images))
+    # A pixel's rank is the step at which it goes.
+    ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
+    found = []
+    with probing(model) as probe:
+        for start in range(0, len(images), rows):
+            part = slice(start, start + rows)
+            chosen = None if targets is None else targets[part]
+            placed = probe.placed(images[part])
+            curve = _curve(probe, placed, ranks[part].to(placed.device), chosen, cuts, fill, inserting, rows)
+            found.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
+    defined = torch.tensor([reason is None for reason in reasons(maps)])
+    return torch.where(defined, torch.cat(found), torch.nan)
+
+
+def _curve(
+    probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float, inserting: bool,
+    rows: int,
+) -> Tensor:  # fmt: skip
+    """The targets' probabilities (steps+1,N); as many cuts share a pass as `rows` allows."""
+    logits = probe.logits(images)
+    targets = probe.checked(targets, logits)
+    together, curve = max(1, rows // len(images)), []
+    for some in torch.split(cuts.to(images.device), together):
+        gone = ranks < some.reshape(-1, 1, 1, 1, 1)
+        batch = torch.where(gone == inserting, images, fill).flatten(0, 1)
+        curve.append(_probability(probe.logits(batch), targets.repeat(len(some))).reshape(len(some), -1))
+    return torch.cat(curve)
+
+
+def _probability(logits: Tensor, targets: Tensor) -> Tensor:
+    """One softmax (N,) of the target; a single logit stands for two classes, itself and 0."""
+    logits = logits.double()
+    pair = torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
+    return pair.softmax(dim=1).gather(1, targets[:, None])[:, 0]
+
+
+def _cuts(pixels: int, steps: int | None) -> Tensor:
+    """How many pixels are gone after each step: 0 … all of them."""
+    steps = min(pixels, _MOST_STEPS) if steps is None else steps
+    if not 1 <= steps <= pixels:
+        raise InputError(f"steps is {steps}: give 1 to {pixels}, the number of pixels")
+    return (torch.arange(steps + 1) * pixels / steps).round().long()

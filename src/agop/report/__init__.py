@@ -1,0 +1,1 @@
+"""Reports: a run folder → tables, claims and files. Nothing here imports torch."""

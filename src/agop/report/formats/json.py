@@ -1,0 +1,43 @@
+"""JSON: everything of a report, for a program."""
+
+from __future__ import annotations
+
+import json as writer
+from dataclasses import asdict
+from typing import Any
+
+from agop.report.claims import check
+from agop.report.formats import report_format
+from agop.report.run import Run
+from agop.report.tables import Cell, tables
+
+
+@report_format
+def json(run: Run) -> str:
+    """Specification, claims and scores."""
+    content = {
+        "spec": asdict(run.spec),
+        "about": run.about,
+        "claims": [asdict(checked) for checked in check(run)],
+        "tables": [
+            {
+                "scenario": table.scenario,
+                "background": table.background,
+                "accuracy": table.accuracy and table.accuracy.mean,
+                "rows": {m: {k: _cell(cell) for k, cell in cells.items()} for m, cells in table.rows.items()},
+            }
+            for table in tables(run)
+        ],
+    }
+    return writer.dumps(content, indent=1) + "\n"
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    ours = cell.ours
+    return {
+        "mean": ours and ours.mean,
+        "interval": ours and ours.interval,
+        "seeds": list(ours.values) if ours else [],
+        "paper": cell.paper,
+        "best": cell.best,
+    }

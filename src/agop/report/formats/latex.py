@@ -1,0 +1,48 @@
+"""LaTeX: the tables with booktabs, as the paper has them."""
+
+from __future__ import annotations
+
+from agop.report.formats import report_format
+from agop.report.run import Run
+from agop.report.tables import Cell, Table, tables
+
+
+@report_format
+def latex(run: Run) -> str:
+    """One table environment a scenario and background."""
+    return "\n\n".join(_table(table) for table in tables(run)) + "\n"
+
+
+def _table(table: Table) -> str:
+    head = " & ".join(label.replace(" ↓", r"$\downarrow$") for label in table.labels)
+    lines = [
+        rf"{method} & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
+        for method, cells in table.rows.items()
+    ]
+    title = table.title.replace("_", r"\_").replace("–", "--")
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"\centering",
+            rf"\caption{{{title}. Below ours, in small print, its 95\,\% interval and the paper's figure.}}",
+            rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
+            r"\toprule",
+            rf"Method & {head} \\\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _cell(cell: Cell) -> str:
+    if cell.ours is None:
+        return "--"
+    ours = rf"\underline{{{cell.ours.mean:.3f}}}" if cell.best else f"{cell.ours.mean:.3f}"
+    small = []
+    if cell.ours.interval is not None:
+        small.append("[{:.2f}, {:.2f}]".format(*cell.ours.interval))
+    if cell.paper is not None:
+        small.append(f"paper {cell.paper:.3f}")
+    return ours + (rf" {{\tiny {'; '.join(small)}}}" if small else "")

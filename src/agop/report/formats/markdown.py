@@ -1,0 +1,50 @@
+"""Markdown: claims and tables, for a page on the web."""
+
+from __future__ import annotations
+
+from agop.report.claims import check
+from agop.report.formats import report_format
+from agop.report.run import Run
+from agop.report.tables import Cell, Table, tables
+
+
+@report_format
+def markdown(run: Run) -> str:
+    """The report as Markdown."""
+    spec, about = run.spec, run.about
+    lines = [
+        f"# {spec.benchmark}",
+        "",
+        f"{spec.seeds} seeds, {spec.epochs} epochs, {spec.test_images} test images, {spec.masks} masks.",
+        f"Made by `{about['command']}`",
+        f"with {', '.join(f'{name} {number}' for name, number in about['versions'].items())},"
+        f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
+        "",
+        "Means over seeds; in brackets bootstrap 95 % intervals over seeds; in parentheses the paper's figure.",
+        "The best of a column is bold.",
+        "",
+        "## The paper's claims",
+        "",
+        "| claim | verdict | figures |",
+        "|---|---|---|",
+        *(f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)),
+    ]
+    for table in tables(run):
+        lines += ["", f"## {table.title}", "", *_lines(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Table) -> list[str]:
+    head = ["| method | " + " | ".join(table.labels) + " |", "|---" * (len(table.labels) + 1) + "|"]
+    return head + [
+        f"| {method} | " + " | ".join(_cell(cells[metric]) for metric in table.columns) + " |"
+        for method, cells in table.rows.items()
+    ]
+
+
+def _cell(cell: Cell) -> str:
+    if cell.ours is None:
+        return "–"
+    ours = f"**{cell.ours.mean:.3f}**" if cell.best else f"{cell.ours.mean:.3f}"
+    interval = "" if cell.ours.interval is None else f" [{cell.ours.interval[0]:.3f}, {cell.ours.interval[1]:.3f}]"
+    return f"{ours}{interval}" + ("" if cell.paper is None else f" ({cell.paper:.3f})")

@@ -1,0 +1,32 @@
+"""The end of a bench on a terminal: a table a scenario, then the paper's claims."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table as Drawn
+
+from agop.report.claims import FAILS, HOLDS, check
+from agop.report.run import Run
+from agop.report.tables import Cell, tables
+
+_COLOURS = {HOLDS: "green", FAILS: "red"}
+
+
+def show(run: Run, console: Console) -> None:
+    """Print the tables and the claims."""
+    for table in tables(run):
+        drawn = Drawn("method", *table.labels, title=table.title, title_justify="left", box=None, pad_edge=False)
+        for method, cells in table.rows.items():
+            drawn.add_row(method, *(_cell(cells[metric]) for metric in table.columns))
+        console.print(drawn)
+        console.print()
+    console.print("The paper's claims", style="bold")
+    for checked in check(run):
+        colour = _COLOURS.get(checked.verdict, "yellow")
+        console.print(f"[{colour}]{checked.verdict:9}[/] {checked.claim}: {checked.figures}", soft_wrap=True)
+
+
+def _cell(cell: Cell) -> str:
+    if cell.ours is None:
+        return "–"
+    return f"[bold]{cell.ours.mean:.3f}[/]" if cell.best else f"{cell.ours.mean:.3f}"
