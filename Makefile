@@ -3,13 +3,15 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench-speed pictures clean
+.PHONY: help demo test check lint bench-speed pictures results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(READY)  ## train the paper's small network with the hook and explain a few images (two minutes)
-	$(BIN)/python examples/demo.py
+demo: $(READY)  ## the paper's first experiment: train, explain, score and check its claims (ten minutes on two cores)
+	$(BIN)/agop bench xai-tris --out runs/xai-tris
+	@$(BIN)/agop report runs/xai-tris --out runs/xai-tris/report.md > /dev/null
+	@echo "open runs/xai-tris/report.md"
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
@@ -22,14 +24,20 @@ lint: $(READY)  ## ruff and strict mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-speed: $(READY)  ## measure the speed claims as ratios in one run (five minutes)
+bench-speed: $(READY)  ## measure the speed claims as ratios in one run (six minutes)
 	$(BIN)/python benchmarks/speed.py
 
-pictures: demo  ## make the README's pictures anew
+pictures: $(READY)  ## make the README's pictures anew, by its example (two minutes)
+	$(BIN)/python examples/train_and_explain.py
 	cp demo/linear.png demo/translations_rotations.png docs/pictures/
 
-clean:  ## remove the environment and what the demo wrote
-	rm -rf .venv demo
+results: $(READY)  ## make docs/results.md anew from 10 seeds (half an hour on two cores)
+	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xai-tris-10
+	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --scenario xor --background uncorrelated --masks signed
+	$(BIN)/python docs/make_results.py runs/xai-tris-10 runs/xor-signed > docs/results.md
+
+clean:  ## remove the environment and what the examples wrote
+	rm -rf .venv demo runs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -8,11 +8,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -23,56 +21,8 @@ from torch import Tensor, nn
 
 import agop
 from agop.networks import CNN8by8, ResNet18
-
-Side = Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two median times, the bar it has to reach, and the spread of its repeats."""
-
-    what: str
-    ratio: float
-    bar: float
-    at_least: bool
-    numerator_ms: float
-    denominator_ms: float
-    noise: float
-
-    @property
-    def holds(self) -> bool:
-        """True if the bar is reached."""
-        return self.ratio >= self.bar if self.at_least else self.ratio <= self.bar
-
-
-def measured(what: str, numerator: Side, denominator: Side, bar: float, *, at_least: bool, repeats: int = 15) -> Ratio:
-    """The ratio of medians over interleaved repeats, each side run for at least 20 ms a repeat."""
-    sides = tuple((side, _calls_for(side, 0.02)) for side in (numerator, denominator))
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(repeats):
-        for (side, calls), taken in zip(sides, times, strict=True):
-            taken.append(_seconds(side, calls))
-    above, below = (statistics.median(taken) for taken in times)
-    noise = max(_spread(taken) for taken in times)
-    return Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
-
-
-def _seconds(side: Side, calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        side()
-    return (time.perf_counter() - start) / calls
-
-
-def _calls_for(side: Side, seconds: float) -> int:
-    """How many calls take that long; warms the side up, too."""
-    return max(1, round(seconds / min(_seconds(side, 1) for _ in range(3))))
-
-
-def _spread(taken: list[float]) -> float:
-    """Half the distance between the quartiles, over the median."""
-    low, middle, high = statistics.quantiles(taken, n=4)
-    return (high - low) / 2 / middle
+from measure import Ratio, measured, seconds
+from metric_speed import metric_ratios
 
 
 def per_sample_loop(model: nn.Module, images: Tensor) -> None:
@@ -117,7 +67,7 @@ def best_setting(run: Callable[[int | None], object], settings: tuple[int | None
     """The setting of a rival that is fastest here."""
 
     def taken(setting: int | None) -> float:
-        return min(_seconds(lambda: run(setting), 1) for _ in range(4))
+        return min(seconds(lambda: run(setting), 1) for _ in range(4))
 
     return min(settings, key=taken)
 
@@ -223,6 +173,7 @@ def main() -> int:
         for prepared, bar in ((False, 1.0), (True, 1.3)):
             ratios += path_methods("ResNet-18, 64 px", ResNet18(2), large[:4], (bar, bar), prepared)
         ratios += agop_methods()
+        ratios += metric_ratios()
         kept = memory_growth()
     table = Table("what", "ratio", "bar", "noise", "", title="Ratios of median times")
     for r in ratios:

@@ -17,14 +17,17 @@ LAYERS = [
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
     ["statistic", "collecting", "preparing"],
-    ["training", "fitting", "methods", "networks"],
+    ["training", "fitting", "methods", "metrics", "networks"],
     ["scenarios"],
     ["explaining"],
-    ["explanations"],
+    ["evaluating", "explanations"],
+    ["bench"],
+    ["report"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NOT_PLUGINS = {"__init__", "base", "layer_method"}
+NOT_PLUGINS = {"__init__", "base", "layer_method", "curves"}
+PACKAGES = {"methods": 9, "metrics": 7}
 
 
 def imports(path: Path) -> set[str]:
@@ -65,12 +68,19 @@ def test_nobody_imports_from_below(path):
             assert LEVEL[parts[1]] <= LEVEL[room(path)], f"{path.name} imports {name}"
 
 
-def test_plugins_never_import_one_another():
-    plugins = {path.stem for path in (SOURCE / "methods").glob("*.py")} - NOT_PLUGINS
-    assert len(plugins) == 9
-    for path in (SOURCE / "methods").glob("*.py"):
+@pytest.mark.parametrize("package", PACKAGES)
+def test_plugins_never_import_one_another(package):
+    plugins = {path.stem for path in (SOURCE / package).glob("*.py")} - NOT_PLUGINS
+    assert len(plugins) == PACKAGES[package]
+    for path in (SOURCE / package).glob("*.py"):
         if path.stem in plugins:
-            assert not {name.split(".")[2] for name in imports(path) if name.startswith("agop.methods.")} & plugins
+            assert not {name.split(".")[2] for name in imports(path) if name.startswith(f"agop.{package}.")} & plugins
+
+
+def test_reports_never_import_torch():
+    """Neither themselves nor through what they import."""
+    code = "import sys, agop.report.formats, agop.report.terminal; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_the_core_never_imports_torchvision_or_an_extra():

@@ -172,6 +172,8 @@ def test_class_folders_in_another_order_are_noticed(folder):
 def test_list_names_every_method():
     done = run("list", folder=".")
     assert all(name in done.stdout for name in agop.methods.names())
+    assert all(name in done.stdout for name in agop.metrics.names())
+    assert all(name in done.stdout for name in agop.scenarios.names())
     assert "torchvision:NAME" in done.stdout
 
 

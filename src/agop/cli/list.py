@@ -9,8 +9,8 @@ from rich.table import Table
 
 
 def list_() -> None:
-    """List the methods with their options, and the ways to name a model."""
-    from agop import methods
+    """List the methods with their options, the metrics, the scenarios, and the ways to name a model."""
+    from agop import methods, metrics, scenarios
     from agop.networks.spec import FORMS
 
     console = Console(highlight=False)
@@ -22,6 +22,19 @@ def list_() -> None:
         needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
         table.add_row(name, ", ".join(needs) or "nothing", first, options)
     console.print(table)
+    console.print()
+    scores = Table("metric", "better", "what it says", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in metrics.names():
+        metric = metrics.get(name)
+        better = "higher" if metric.higher_is_better else "lower"
+        scores.add_row(name, better, (metric.__doc__ or "").strip().splitlines()[0])
+    console.print(scores)
+    console.print()
+    tasks = Table("scenario", "benchmark", "backgrounds", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in scenarios.names():
+        scenario = scenarios.get(name)
+        tasks.add_row(name, scenario.benchmark, ", ".join(scenario.backgrounds))
+    console.print(tasks)
     console.print()
     models = Table("model", "what it names", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for form, meaning in FORMS.items():

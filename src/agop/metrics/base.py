@@ -59,7 +59,7 @@ class Located:
 
     def scores(self, values: Tensor) -> Tensor:
         """The values (N,), NaN where the score is undefined."""
-        return torch.where(self.defined, values, torch.nan)
+        return torch.where(self.defined, values.double(), torch.nan)
 
 
 def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:

@@ -1,0 +1,72 @@
+"""The metrics against the bare forward passes they need, and against Quantus."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import quantus
+import torch
+from torch import Tensor, nn
+
+from agop import metrics
+from agop.networks import CNN8by8, ResNet18
+from measure import Ratio, measured
+
+
+def metric_ratios() -> list[Ratio]:
+    return [
+        curves("CNN8by8, 1,000 images at 8×8", CNN8by8().eval(), torch.randn(1000, 1, 8, 8), 4096),
+        curves("ResNet-18, 64 images at 64 px", ResNet18(2).eval(), torch.randn(64, 3, 64, 64), 64),
+        *against_quantus(),
+    ]
+
+
+def curves(name: str, model: nn.Module, images: Tensor, rows: int) -> Ratio:
+    """Deletion and insertion, and nothing but the forward passes of their 2 · 65 pictures an image."""
+    maps = torch.rand(len(images), *images.shape[2:])
+    together = images.repeat(max(1, rows // len(images)), 1, 1, 1)
+    passes = -(-2 * 65 * len(images) // len(together))
+
+    def ours() -> None:
+        metrics.deletion(model, images, maps, batch_size=rows)
+        metrics.insertion(model, images, maps, batch_size=rows)
+
+    def bare() -> None:
+        with torch.no_grad():
+            for _ in range(passes):
+                model(together)
+
+    return measured(f"deletion + insertion ÷ bare forward passes, {name}", ours, bare, 1.3, at_least=False, repeats=3)
+
+
+def against_quantus() -> list[Ratio]:
+    """Scores of 1,000 maps at 8×8, as each library's user calls them."""
+    maps, masks, images = torch.rand(1000, 8, 8), torch.rand(1000, 8, 8) < 0.2, torch.randn(1000, 1, 8, 8)
+    masks[:, 0, 0] = True
+    model, ratios = CNN8by8().eval(), []
+    given = {
+        "model": model, "x_batch": images.numpy(), "y_batch": np.zeros(1000, int), "a_batch": maps.numpy()[:, None],
+        "s_batch": masks.numpy()[:, None], "device": "cpu", "channel_first": True,
+    }  # fmt: skip
+    pairs = (
+        ("pointing_game", quantus.PointingGame),
+        ("energy", quantus.RelevanceMassAccuracy),
+        ("rank_accuracy", quantus.RelevanceRankAccuracy),
+    )
+    for name, theirs in pairs:
+        rival: Any = theirs(normalise=False, disable_warnings=True)
+        ours = metrics.get(name)
+        ratios.append(_ratio(name, lambda rival=rival: rival(**given), lambda ours=ours: ours(maps, masks), 50))
+    flipping: Any = quantus.PixelFlipping(normalise=False, disable_warnings=True, return_auc_per_sample=True)
+    ratios.append(
+        _ratio("pixel flipping", lambda: flipping(**given), lambda: metrics.deletion(model, images, maps, target=0), 10)
+    )
+    return ratios
+
+
+def _ratio(name: str, theirs: Any, ours: Any, bar: float) -> Ratio:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return measured(f"{name}, 1,000 maps at 8×8: Quantus ÷ ours", theirs, ours, bar, at_least=True, repeats=5)

@@ -1,0 +1,77 @@
+"""What must hold for every registered metric and scenario."""
+
+import pytest
+import torch
+
+from agop import metrics, scenarios
+from tests import zoo
+
+
+def scored(name, maps, masks):
+    metric = metrics.get(name)
+    if metric.needs_model:
+        return metric(zoo.made("plain"), zoo.images(len(maps)), maps)
+    return metric(maps, masks)
+
+
+def batch(count=6):
+    random = torch.Generator().manual_seed(3)
+    masks = torch.zeros(count, 12, 12, dtype=torch.bool)
+    masks[:, 2:5, 3:6] = True
+    return torch.rand(count, 12, 12, generator=random), masks
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_one_score_a_sample_within_its_bounds(name):
+    scores = scored(name, *batch())
+    low, high = metrics.get(name).bounds
+    assert scores.shape == (6,)
+    assert scores.isfinite().all()
+    assert ((scores >= low) & (scores <= high)).all()
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_a_sample_s_score_does_not_depend_on_the_others(name):
+    maps, masks = batch()
+    order = torch.tensor([4, 2, 0, 5, 1, 3])
+    metric = metrics.get(name)
+    if metric.needs_model:
+        found = metric(zoo.made("plain"), zoo.images(6)[order], maps[order])
+    else:
+        found = metric(maps[order], masks[order])
+    torch.testing.assert_close(found, scored(name, maps, masks)[order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_the_scale_of_a_map_does_not_matter(name):
+    maps, masks = batch()
+    torch.testing.assert_close(scored(name, maps * 64, masks), scored(name, maps, masks), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", [n for n in metrics.names() if not metrics.get(n).needs_model])
+def test_the_mask_itself_is_the_best_map_and_its_opposite_the_worst(name):
+    maps, masks = batch()
+    metric = metrics.get(name)
+    assert (metric(masks.double(), masks) == metric.bounds[1]).all()
+    assert (metric((~masks).double(), masks) < metric(maps, masks) + 1e-9).all()
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_it_says_what_it_is(name):
+    metric = metrics.get(name)
+    assert metric.__doc__
+    assert metric.label
+    assert getattr(metrics, name) is metric
+
+
+@pytest.mark.parametrize("name", scenarios.names())
+def test_a_scenario_gives_its_network_what_it_needs(name):
+    scenario = scenarios.get(name)
+    for background in scenario.backgrounds:
+        for split in scenario.splits(background, seed=3):
+            assert split.images.shape[-2:] == split.masks.shape[-2:]
+            assert len(split.images) == len(split.labels) == len(split.masks)
+            assert split.masks.flatten(1).any(1).all()
+    model = scenario.network()
+    assert model(split.images[:2]).shape == (2, int(split.labels.max()) + 1)
+    assert scenario.layer in dict(model.named_modules())

@@ -1,0 +1,108 @@
+"""The metrics against Quantus, scikit-learn and slow loops."""
+
+import numpy as np
+import pytest
+import torch
+
+from agop import metrics
+from agop.networks import CNN8by8
+from tests import zoo
+
+quantus = pytest.importorskip("quantus", reason="quantus needs Python 3.11")
+skmetrics = pytest.importorskip("sklearn.metrics")
+
+
+def batch(samples=200, side=8, seed=0, ties=False):
+    random = torch.Generator().manual_seed(seed)
+    maps = torch.rand(samples, side, side, generator=random)
+    if ties:
+        maps = (maps * 4).floor() / 4 + 0.25
+    masks = torch.rand(samples, side, side, generator=random) < 0.2
+    masks[:, 3, 3] = True
+    return maps, masks
+
+
+def theirs(name, maps, masks, **options):
+    metric = getattr(quantus, name)(normalise=False, abs=False, disable_warnings=True, **options)
+    images = np.zeros((len(maps), 1, *maps.shape[1:]), np.float32)
+    scores = metric(
+        model=CNN8by8(), x_batch=images, y_batch=np.zeros(len(maps), int), a_batch=maps.numpy()[:, None],
+        s_batch=masks.numpy()[:, None], device="cpu", channel_first=True, batch_size=len(maps),
+    )  # fmt: skip
+    return torch.tensor(np.array(scores, dtype=float))
+
+
+@pytest.mark.parametrize(
+    ("ours", "name"),
+    [
+        ("pointing_game", "PointingGame"),
+        ("energy", "RelevanceMassAccuracy"),
+        ("rank_accuracy", "RelevanceRankAccuracy"),
+    ],
+)
+def test_quantus_where_it_is_right(ours, name):
+    """Without ties and empty masks."""
+    maps, masks = batch()
+    torch.testing.assert_close(metrics.get(ours)(maps, masks), theirs(name, maps, masks), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantus_scores_an_empty_mask_as_a_hit_and_we_do_not():
+    maps, masks = batch(3)
+    masks[1] = False
+    assert theirs("PointingGame", maps, masks)[1] == 1
+    assert metrics.pointing_game(maps, masks)[1].isnan()
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_average_precision_is_scikit_learn_s(ties):
+    maps, masks = batch(ties=ties)
+    expected = [
+        skmetrics.average_precision_score(mask.flatten().numpy(), saliency.flatten().numpy())
+        for saliency, mask in zip(maps, masks, strict=True)
+    ]
+    torch.testing.assert_close(metrics.average_precision(maps, masks), torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("draws", [3000])
+def test_ties_are_what_a_random_order_gives_on_average(ties, draws):
+    maps, masks = batch(4, ties=ties)
+    random = torch.Generator().manual_seed(1)
+    hits, ranks = torch.zeros(4), torch.zeros(4)
+    for _ in range(draws):
+        order = (maps.flatten(1) + 1e-4 * torch.rand(4, 64, generator=random)).argsort(1, descending=True)
+        inside = masks.flatten(1).gather(1, order).float()
+        hits += inside[:, 0]
+        ranks += torch.stack([row[: int(m.sum())].mean() for row, m in zip(inside, masks, strict=True)])
+    torch.testing.assert_close(metrics.pointing_game(maps, masks).float(), hits / draws, rtol=0, atol=0.04)
+    torch.testing.assert_close(metrics.rank_accuracy(maps, masks).float(), ranks / draws, rtol=0, atol=0.04)
+
+
+def slow_area(model, image, saliency, target, cuts, fill, inserting):
+    """One image, one cut at a time."""
+    order = saliency.flatten().argsort(descending=True, stable=True).tolist()
+    curve = []
+    for cut in cuts:
+        picture = (torch.full_like(image, fill) if inserting else image.clone()).flatten(1)
+        for pixel in order[:cut]:
+            picture[:, pixel] = image.flatten(1)[:, pixel] if inserting else fill
+        logits = model(picture.reshape(1, *image.shape))[0].double()
+        curve.append(float(logits.softmax(0)[target]))
+    return float(np.trapezoid(curve, np.array(cuts) / cuts[-1]))
+
+
+@pytest.mark.parametrize("inserting", [False, True])
+@pytest.mark.parametrize(("steps", "fill"), [(None, 0.0), (10, 0.3)])
+def test_deletion_and_insertion_against_a_slow_loop(inserting, steps, fill):
+    model, images = zoo.made("plain").eval(), zoo.images(4)
+    maps = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(2))
+    maps[1] = (maps[1] * 3).floor() + 1  # ties
+    pixels = 144
+    cuts = [round(k * pixels / (steps or 64)) for k in range((steps or 64) + 1)]
+    with torch.no_grad():
+        targets = model(images).argmax(1)
+        expected = [slow_area(model, images[i], maps[i], int(targets[i]), cuts, fill, inserting) for i in range(4)]
+    metric = metrics.insertion if inserting else metrics.deletion
+    found = metric(model, images, maps, steps=steps, fill=fill)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-6)

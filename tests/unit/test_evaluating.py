@@ -1,0 +1,65 @@
+import pytest
+import torch
+
+import agop
+from agop import metrics
+from agop.errors import InputError, UnknownNameError
+from tests import zoo
+
+pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
+
+
+def setting():
+    model, images = zoo.made("plain"), zoo.images(6)
+    masks = torch.zeros(6, 12, 12, dtype=torch.bool)
+    masks[:, 2:5, 3:6] = True
+    return model, images, masks, agop.fit(model, [images], only_correct=False, progress=False)
+
+
+def test_the_scores_are_those_of_explain_and_the_metrics():
+    model, images, masks, prior = setting()
+    found = agop.evaluate(model, images, masks, ["agop-weighted", "gradcam"], prior, layer="body.0")
+    for name in ("agop-weighted", "gradcam"):
+        maps = agop.explain(model, images, name, prior, layer="body.0" if name == "gradcam" else None)
+        assert torch.equal(found.scores[name]["energy"], metrics.energy(maps, masks))
+        torch.testing.assert_close(found.scores[name]["deletion"], metrics.deletion(model, images, maps))
+    row = next(r for r in found.rows() if r["method"] == "gradcam" and r["metric"] == "iou")
+    assert row["value"] == pytest.approx(float(found.scores["gradcam"]["iou"].nanmean()))
+    assert found.milliseconds["gradcam"] > 0
+    table = str(found)
+    assert len(table.splitlines()) == 3
+    assert "Energy-GT" in table
+    assert "agop-weighted" in table
+
+
+def test_by_default_every_method_that_can_run_and_every_metric():
+    model, images, masks, prior = setting()
+    assert list(agop.evaluate(model, images, masks, prior=prior).scores) == agop.methods.names()
+    without = agop.evaluate(model, images, masks)
+    assert set(agop.methods.names()) - set(without.scores) == {"agop-weighted", "agop-global"}
+    assert list(without.scores["vanilla"]) == metrics.names()
+
+
+def test_undefined_scores_are_counted_with_their_reason_and_never_invented():
+    model, images, masks, _ = setting()
+    masks[2] = False
+    rows = agop.evaluate(model, images, masks, ["vanilla"], metrics=["energy", "deletion"]).rows()
+    assert rows[0]["n"] == 5
+    assert rows[0]["undefined"] == {"mask is empty": 1}
+    assert rows[1]["n"] == 6
+    masks[:] = False
+    row = agop.evaluate(model, images, masks, ["vanilla"], metrics=["energy"]).rows()[0]
+    assert row["value"] is None
+    assert row["n"] == 0
+
+
+def test_configured_methods_and_mistakes():
+    model, images, masks, _ = setting()
+    few = agop.evaluate(model, images, masks, [agop.methods.IntegratedGradients(steps=2)], metrics=["energy"])
+    assert list(few.scores) == ["integrated-gradients"]
+    with pytest.raises(InputError, match="twice"):
+        agop.evaluate(model, images, masks, ["vanilla", "vanilla"])
+    with pytest.raises(UnknownNameError, match="did you mean 'energy'"):
+        agop.evaluate(model, images, masks, metrics=["energi"])
+    with pytest.raises(InputError, match="signed=True"):
+        agop.evaluate(model, images, -masks.int(), ["vanilla"])

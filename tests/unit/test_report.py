@@ -1,0 +1,208 @@
+"""Reports from a run folder alone. The folder here is written by hand, so that every verdict can be told beforehand."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from agop.bench.spec import RunSpec
+from agop.errors import FileError, UnknownNameError
+from agop.report.claims import check
+from agop.report.formats import registry
+from agop.report.run import Estimate, Run, paper
+from agop.report.tables import tables
+
+METHODS = tuple(paper()["linear"])
+METRICS = {
+    "pointing_game": ("PG", True),
+    "iou": ("mIoU", True),
+    "energy": ("Energy-GT", True),
+    "deletion": ("Del", False),
+}
+SCENARIOS = ("linear", "multiplicative", "translations_rotations", "xor")
+
+
+def made(folder, change=None, seeds=3, accuracy=0.5):
+    """A run whose scores are the paper's, plus a little for each seed; `change` may put others in their place."""
+    spec = RunSpec("xai-tris", SCENARIOS, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
+    spec.save(folder)
+    about = {
+        "metrics": {name: {"label": label, "higher_is_better": up} for name, (label, up) in METRICS.items()},
+        "command": "agop bench xai-tris", "versions": {"agop": "0"}, "hardware": {"cores": 2, "machine": "x"},
+    }  # fmt: skip
+    (folder / "about.json").write_text(json.dumps(about))
+    rows, timings, convergence = [], [], []
+    for cell in spec.cells():
+        where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
+        chance = accuracy if cell.background == "correlated" else 0.8
+        rows.append(where | {"method": "model", "metric": "accuracy", "value": chance, "n": 10})
+        for method in METHODS:
+            timings.append(where | {"method": method, "metric": "milliseconds", "value": 1.0, "n": 10})
+            for metric in METRICS:
+                value = max(0, paper()[cell.scenario][method][metric])
+                value += 0.001 * cell.seed if value else 0
+                row = where | {"method": method, "metric": metric, "value": value, "n": 10}
+                rows.append(row | ((change and change(row)) or {}))
+        for step, (right, good) in {100: (0.5, 0.1), 200: (0.8, 0.2), 300: (0.8, 0.3)}.items():
+            for method, metric, value in (
+                ("model", "accuracy", right),
+                ("agop-global", "iou", good + 0.01 * cell.seed),
+            ):
+                convergence.append(where | {"step": step, "method": method, "metric": metric, "value": value, "n": 10})
+    for name, lines in (("rows", rows), ("timings", timings), ("convergence", convergence)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Run(folder)
+
+
+def verdicts(run):
+    return {checked.claim: checked.verdict for checked in check(run)}
+
+
+def test_the_paper_s_own_figures_bear_out_its_claims(tmp_path):
+    found = verdicts(made(tmp_path))
+    assert len(found) == 11
+    assert set(found.values()) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("where", "claim"),
+    [
+        (
+            {"scenario": "linear", "method": "agop-weighted", "metric": "iou"},
+            "AGOP-Weighted is above IG in mIoU on linear",
+        ),
+        (
+            {"scenario": "linear", "method": "agop-weighted", "metric": "energy"},
+            "AGOP-Weighted is above IG in Energy on linear",
+        ),
+        (
+            {"scenario": "multiplicative", "method": "agop-global", "metric": "iou"},
+            "AGOP-Global is above IG in mIoU on multiplicative",
+        ),
+        (
+            {"scenario": "multiplicative", "method": "random", "metric": "iou"},
+            "IG is below random in mIoU on multiplicative",
+        ),
+        (
+            {"scenario": "translations_rotations", "method": "integrated-gradients", "metric": "iou"},
+            "IG is first in mIoU on translations_rotations",
+        ),
+        ({"scenario": "linear", "method": "vanilla", "metric": "deletion"}, "AGOP-Local is VanillaGrad"),
+    ],
+)
+def test_other_figures_make_a_claim_fail_and_only_that(where, claim, tmp_path):
+    low = 0.09 if where["scenario"] == "translations_rotations" else 0.001  # still above AGOP-Global there
+    run = made(tmp_path, lambda row: {"value": low} if where.items() <= row.items() else None)
+    found = verdicts(run)
+    assert [name for name, verdict in found.items() if verdict == "fails"] == [claim]
+
+
+def test_the_other_claims_fail_too_when_they_should(tmp_path):
+    def change(row):
+        if row["method"] == "gradcam" and row["metric"] == "pointing_game":
+            return {"value": 0.3}
+        if row["scenario"] == "translations_rotations" and row["method"] == "agop-global":
+            return {"value": 0.4}
+        if row["scenario"] == "xor" and row["method"] == "agop-global":
+            return {"value": 0.5}
+        return None
+
+    found = verdicts(made(tmp_path, change, accuracy=0.7))
+    assert sorted(name for name, verdict in found.items() if verdict == "fails") == [
+        "AGOP-Global is last in mIoU on translations_rotations",
+        "Accuracy is about 50 % on correlated backgrounds",
+        "All methods fail on XOR",
+        "GradCAM's PG is 0 where positions are fixed",
+    ]
+
+
+def test_seeds_that_disagree_or_are_too_few_decide_nothing(tmp_path):
+    def change(row):
+        wanted = row["scenario"] == "linear" and row["method"] == "agop-weighted"
+        return {"value": (0.1, 0.4, 0.2)[row["seed"]]} if wanted else None
+
+    assert verdicts(made(tmp_path, change))["AGOP-Weighted is above IG in mIoU on linear"] == "undecided"
+    (tmp_path / "one").mkdir()
+    assert "undecided" in verdicts(made(tmp_path / "one", seeds=1)).values()
+    assert "holds" not in {v for k, v in verdicts(Run(tmp_path / "one")).items() if "above" in k}
+
+
+def test_intervals():
+    assert Estimate((0.5,)).interval is None
+    low, high = Estimate((0.1, 0.2, 0.3)).interval
+    assert 0.1 <= low < 0.2 < high <= 0.3
+    assert Estimate((0.2,) * 5).interval == pytest.approx((0.2, 0.2))
+    assert Estimate((0.1, 0.2, 0.3)).interval == Estimate((0.1, 0.2, 0.3)).interval
+
+
+def test_a_95_percent_interval_covers_the_truth_most_of_the_time():
+    import numpy as np
+
+    random, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        low, high = Estimate(tuple(random.normal(0, 1, 20))).interval
+        covered += low <= 0 <= high
+    assert 0.85 < covered / 200 < 0.99
+
+
+def test_differences_are_paired(tmp_path):
+    def change(row):
+        shift = {"vanilla": 0.0, "agop-local": 0.01}.get(row["method"])
+        return None if shift is None else {"value": (0.1, 0.5, 0.9)[row["seed"]] + shift}
+
+    found = made(tmp_path, change).difference("linear", "uncorrelated", "iou", "agop-local", "vanilla")
+    assert found.interval == pytest.approx((0.01, 0.01))
+
+
+def test_tables_have_the_paper_beside_ours_and_the_best_marked(tmp_path):
+    table = tables(made(tmp_path))[0]
+    assert (table.scenario, table.background) == ("linear", "uncorrelated")
+    best = {metric: [m for m, cells in table.rows.items() if cells[metric].best] for metric in table.columns}
+    assert best["iou"] == ["agop-weighted"]
+    assert best["pointing_game"] == ["integrated-gradients"]
+    assert best["deletion"] == ["gradcam"]
+    assert table.rows["agop-weighted"]["iou"].paper == 0.314
+    assert tables(made(tmp_path))[4].rows["agop-weighted"]["iou"].paper is None
+
+
+def test_an_undefined_score_is_a_dash_and_not_a_number(tmp_path):
+    run = made(tmp_path, lambda row: {"value": None, "n": 0} if row["method"] == "gradcam" else None)
+    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
+
+
+def test_formats_agree_with_the_rows(tmp_path):
+    run = made(tmp_path)
+    lines = list(csv.DictReader(io.StringIO(registry.get("csv")(run))))
+    assert len(lines) == 8 * 9 * 5
+    line = next(x for x in lines if x["method"] == "agop-global" and x["metric"] == "iou" and x["scenario"] == "linear")
+    assert float(line["mean"]) == pytest.approx(0.235 + 0.001)
+    assert float(line["paper"]) == 0.235
+    content = json.loads(registry.get("json")(run))
+    assert len(content["claims"]) == 11
+    assert content["tables"][0]["rows"]["agop-global"]["iou"]["mean"] == pytest.approx(0.236)
+    assert r"\underline{0.315} {\tiny [0.31, 0.32]; paper 0.314}" in registry.get("latex")(run)
+    text = registry.get("markdown")(run)
+    assert "**0.315** [0.314, 0.316] (0.314)" in text
+    assert text.count("\n| AGOP-Local is VanillaGrad | **holds** |") == 1
+
+
+def test_the_command_writes_a_file_without_torch(tmp_path):
+    made(tmp_path)
+    for name in ("markdown", "csv", "latex", "json"):
+        code = f"import sys; sys.argv = ['agop', 'report', {str(tmp_path)!r}, '--format', {name!r}, '--out', \
+{str(tmp_path / name)!r}]\nfrom agop.cli import app\napp(standalone_mode=False)\nassert 'torch' not in sys.modules"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        assert (tmp_path / name).read_text() == registry.get(name)(Run(tmp_path))
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(FileError, match=r"spec\.json"):
+        Run(tmp_path)
+    with pytest.raises(UnknownNameError, match="did you mean 'markdown'"):
+        registry.get("markdwn")
+    (tmp_path / "spec.json").write_text("{}")
+    with pytest.raises(FileError, match="not a run folder"):
+        Run(tmp_path)
