@@ -188,4 +188,4 @@ def test_signed_masks_make_xor_scores_cancel(tmp_path):
         )
         scored[masks] = {row["method"]: row["value"] for row in read(tmp_path / masks)}
     for method in ("vanilla", "agop-global"):
-        assert abs(scored["signed"][method]) < 0.03 < 0.1 < scored["true"][method]
+        assert abs(scored["signed"][method]) < 0.06 < 0.1 < scored["true"][method]
