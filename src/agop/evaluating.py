@@ -94,7 +94,7 @@ def _scored(
     if metric.needs_model:
         wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
         return metric(model, images, maps, **wanted).cpu()
-    return metric(maps, masks, signed=options["signed"]).cpu()
+    return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
 
 
 def _summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What every metric is: a function from batches to one score a sample, with bounds and a direction.
 
-The rules for what is undefined are the same everywhere and stand in `reasons`: such a score is NaN.
+The rules for what is undefined are the same everywhere and stand in `defined`; an undefined score is NaN.
 """
 
 from __future__ import annotations
@@ -78,16 +78,24 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     if not bool(sum(truth == value for value in allowed).bool().all()):
         hint = "" if signed else "; for masks with signs pass signed=True"
         raise InputError(f"masks hold values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
-    defined = torch.tensor([reason is None for reason in reasons(rows, truth)], device=maps.device)
-    return Located(rows, truth, defined)
+    return Located(rows, truth, defined(rows, truth))
+
+
+def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
+    """True (N,) where scores are defined: the map is finite and not zero everywhere, the mask not empty."""
+    broken, zero, empty = _undefined(maps, masks)
+    return ~(broken | zero | empty)
 
 
 def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
-    """Why a sample's scores are undefined, or None: its map is not finite or zero everywhere, its mask empty."""
+    """Why a sample's scores are undefined, or None where they are not."""
+    told = ("map is not finite", "map is zero everywhere", "mask is empty")
+    flags = zip(*(part.tolist() for part in _undefined(maps, masks)), strict=True)
+    return [next((why for why, flag in zip(told, sample, strict=True) if flag), None) for sample in flags]
+
+
+def _undefined(maps: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     rows = maps.flatten(1)
-    broken, zero = ~rows.isfinite().all(1), ~(rows != 0).any(1)
-    empty = torch.zeros_like(zero) if masks is None else ~(masks.flatten(1) != 0).any(1)
-    return [
-        "map is not finite" if b else "map is zero everywhere" if z else "mask is empty" if e else None
-        for b, z, e in zip(broken.tolist(), zero.tolist(), empty.tolist(), strict=True)
-    ]
+    zero = ~(rows != 0).any(dim=1)
+    empty = torch.zeros_like(zero) if masks is None else ~(masks.flatten(1).to(maps.device) != 0).any(dim=1)
+    return ~rows.isfinite().all(dim=1), zero, empty

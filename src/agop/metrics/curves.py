@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from agop.errors import InputError
 from agop.gradients import Probe, check_images, probing, rows_for
-from agop.metrics.base import reasons
+from agop.metrics.base import defined
 from agop.targets import Target, given
 
 _MOST_STEPS = 64
@@ -45,8 +45,7 @@ def areas(
             placed = probe.placed(images[part])
             curve = _curve(probe, placed, ranks[part].to(placed.device), chosen, cuts, fill, inserting, rows)
             found.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
-    defined = torch.tensor([reason is None for reason in reasons(maps)])
-    return torch.where(defined, torch.cat(found), torch.nan)
+    return torch.where(defined(maps).cpu(), torch.cat(found), torch.nan)
 
 
 def _curve(
