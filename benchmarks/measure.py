@@ -48,9 +48,9 @@ def seconds(side: Side, calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
-def _calls_for(side: Side, seconds: float) -> int:
+def _calls_for(side: Side, span: float) -> int:
     """How many calls take that long; warms the side up, too."""
-    return max(1, round(seconds / min(seconds(side, 1) for _ in range(3))))
+    return max(1, round(span / min(seconds(side, 1) for _ in range(3))))
 
 
 def _spread(taken: list[float]) -> float:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from agop.errors import InputError
 from agop.registry import Registry
+from agop.saliency import wide
 
 PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
 registry: Registry[Metric] = Registry("metric", first=PAPER)
@@ -51,10 +52,13 @@ def metric(
 
 @dataclass(frozen=True)
 class Located:
-    """Maps (N,P) and masks (N,P) with their pixels in a row, as float64, and which samples are defined (N,)."""
+    """A batch with its pixels in a row: maps (N,P), masks (N,P) of the same dtype, the maps' sums (N,), and which
+    samples are defined (N,).
+    """
 
     maps: Tensor
     masks: Tensor
+    totals: Tensor
     defined: Tensor
 
     def scores(self, values: Tensor) -> Tensor:
@@ -68,17 +72,23 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     if maps.ndim != 3:
         raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W)")
     if masks.shape != maps.shape:
-        raise InputError(
-            f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}: give one mask a map, same size"
-        )
-    rows, truth = maps.flatten(1).double(), masks.flatten(1).to(maps.device).double()
+        told = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
+        raise InputError(f"{told}: give one mask a map, of the same size")
+    rows = maps.flatten(1).to(wide(maps.dtype))
     if bool((rows < 0).any()):
         raise InputError(f"maps go down to {float(rows.min()):.3g}: give non-negative ones, for example maps.abs()")
-    allowed = (-1, 0, 1) if signed else (0, 1)
-    if not bool(sum(truth == value for value in allowed).bool().all()):
-        hint = "" if signed else "; for masks with signs pass signed=True"
+    if masks.dtype != torch.bool:
+        _check_values(masks, (-1, 0, 1) if signed else (0, 1))
+    truth = masks.flatten(1).to(maps.device)
+    totals = rows.sum(dim=1, dtype=torch.float64)
+    return Located(rows, truth.to(rows.dtype), totals, defined(rows, truth))
+
+
+def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
+    known = torch.isin(masks, torch.tensor(allowed, dtype=masks.dtype, device=masks.device))
+    if not bool(known.all()):
+        hint = "" if -1 in allowed else "; for masks with signs pass signed=True"
         raise InputError(f"masks hold values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
-    return Located(rows, truth, defined(rows, truth))
 
 
 def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
@@ -95,7 +105,8 @@ def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
 
 
 def _undefined(maps: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    rows = maps.flatten(1)
-    zero = ~(rows != 0).any(dim=1)
-    empty = torch.zeros_like(zero) if masks is None else ~(masks.flatten(1).to(maps.device) != 0).any(dim=1)
-    return ~rows.isfinite().all(dim=1), zero, empty
+    # Maps are not negative, so their sums tell: zero or not finite.
+    totals = maps.flatten(1).sum(dim=1, dtype=torch.float64)
+    nowhere = torch.zeros_like(totals, dtype=torch.bool)
+    empty = nowhere if masks is None else ~masks.flatten(1).to(maps.device).bool().any(dim=1)
+    return ~totals.isfinite(), totals == 0, empty

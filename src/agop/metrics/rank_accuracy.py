@@ -13,11 +13,10 @@ from agop.metrics.base import located, metric
 def rank_accuracy(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
     """Share (N,) of the k highest pixels inside the mask of k pixels. Equal pixels share the last places."""
     batch = located(maps, masks, signed=signed)
-    inside = (batch.masks > 0).double()
-    size = inside.sum(dim=1, keepdim=True)
-    ordered = batch.maps.sort(dim=1, descending=True).values
-    lowest = ordered.gather(1, (size.long() - 1).clamp(min=0))
-    above, level = (batch.maps > lowest).double(), (batch.maps == lowest).double()
-    left = size - above.sum(dim=1, keepdim=True)
-    share = left / level.sum(dim=1, keepdim=True)
-    return batch.scores(((above + share * level) * inside).sum(dim=1) / size[:, 0])
+    inside = batch.masks > 0
+    size = inside.sum(dim=1)
+    highest = batch.maps.topk(max(1, int(size.max())), dim=1).values
+    lowest = highest.gather(1, (size[:, None] - 1).clamp(min=0))
+    above, level = batch.maps > lowest, batch.maps == lowest
+    share = (size - above.sum(dim=1)) / level.sum(dim=1)
+    return batch.scores(((above & inside).sum(dim=1) + share * (level & inside).sum(dim=1)) / size)
