@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from agop.bench.spec import RunSpec
 from agop.errors import FileError, UnknownNameError
@@ -14,6 +15,7 @@ from agop.report.claims import check
 from agop.report.formats import registry
 from agop.report.run import Estimate, Run, paper
 from agop.report.tables import tables
+from agop.report.terminal import show
 
 METHODS = tuple(paper()["linear"])
 METRICS = {
@@ -187,6 +189,15 @@ def test_formats_agree_with_the_rows(tmp_path):
     text = registry.get("markdown")(run)
     assert "**0.315** [0.314, 0.316] (0.314)" in text
     assert text.count("\n| AGOP-Local is VanillaGrad | **holds** |") == 1
+
+
+def test_the_terminal_shows_ours_the_paper_s_and_every_claim(tmp_path):
+    console = Console(file=io.StringIO(), width=200)
+    show(made(tmp_path), console)
+    told = console.file.getvalue()
+    row = next(line for line in told.splitlines() if line.startswith("agop-weighted"))
+    assert row.split()[1:5] == ["0.643", "0.642", "0.315", "0.314"]
+    assert told.count("holds ") == 11
 
 
 def test_the_command_writes_a_file_without_torch(tmp_path):

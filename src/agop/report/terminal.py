@@ -14,6 +14,7 @@ _COLOURS = {HOLDS: "green", FAILS: "red"}
 
 def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
+    console.print("Means over seeds, best in bold; beside them, dim, the paper's figure\n")
     for table in tables(run):
         drawn = Drawn("method", *table.labels, title=table.title, title_justify="left", box=None, pad_edge=False)
         for method, cells in table.rows.items():
@@ -29,4 +30,5 @@ def show(run: Run, console: Console) -> None:
 def _cell(cell: Cell) -> str:
     if cell.ours is None:
         return "–"
-    return f"[bold]{cell.ours.mean:.3f}[/]" if cell.best else f"{cell.ours.mean:.3f}"
+    ours = f"[bold]{cell.ours.mean:.3f}[/]" if cell.best else f"{cell.ours.mean:.3f}"
+    return ours if cell.paper is None else f"{ours} [dim]{cell.paper:.3f}[/]"
