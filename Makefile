@@ -33,7 +33,8 @@ pictures: $(READY)  ## make the README's pictures anew, by its example (two minu
 
 results: $(READY)  ## make docs/results.md anew from 10 seeds (half an hour on two cores)
 	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xai-tris-10
-	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --scenario xor --background uncorrelated --masks signed
+	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --masks signed \
+		--scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
 	$(BIN)/python docs/make_results.py runs/xai-tris-10 runs/xor-signed > docs/results.md
 
 clean:  ## remove the environment and what the examples wrote
