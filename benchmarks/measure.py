@@ -37,7 +37,9 @@ def measured(what: str, numerator: Side, denominator: Side, bar: float, *, at_le
             taken.append(seconds(side, calls))
     above, below = (statistics.median(taken) for taken in times)
     noise = max(_spread(taken) for taken in times)
-    return Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
+    ratio = Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
+    print(f"{ratio.ratio:8.3g}  ±{noise:.0%}  {what}", flush=True)
+    return ratio
 
 
 def seconds(side: Side, calls: int) -> float:
@@ -50,7 +52,8 @@ def seconds(side: Side, calls: int) -> float:
 
 def _calls_for(side: Side, span: float) -> int:
     """How many calls take that long; warms the side up, too."""
-    return max(1, round(span / min(seconds(side, 1) for _ in range(3))))
+    first = seconds(side, 1)
+    return 1 if first > 1 else max(1, round(span / min(seconds(side, 1) for _ in range(3))))
 
 
 def _spread(taken: list[float]) -> float:

@@ -17,21 +17,21 @@ from measure import Ratio, measured
 
 def metric_ratios() -> list[Ratio]:
     return [
-        curves("CNN8by8, 1,000 images at 8×8", CNN8by8().eval(), torch.randn(1000, 1, 8, 8), 4096),
-        curves("ResNet-18, 64 images at 64 px", ResNet18(2).eval(), torch.randn(64, 3, 64, 64), 64),
+        curves("CNN8by8, 1,000 images at 8×8", CNN8by8().eval(), torch.randn(1000, 1, 8, 8), 4096, 64),
+        curves("ResNet-18, 64 images at 64 px", ResNet18(2).eval(), torch.randn(64, 3, 64, 64), 64, 8),
         *against_quantus(),
     ]
 
 
-def curves(name: str, model: nn.Module, images: Tensor, rows: int) -> Ratio:
-    """Deletion and insertion, and nothing but the forward passes of their 2 · 65 pictures an image."""
+def curves(name: str, model: nn.Module, images: Tensor, rows: int, steps: int) -> Ratio:
+    """Deletion and insertion, and nothing but the forward passes of their 2 · (steps + 1) pictures an image."""
     maps = torch.rand(len(images), *images.shape[2:])
     together = images.repeat(max(1, rows // len(images)), 1, 1, 1)
-    passes = -(-2 * 65 * len(images) // len(together))
+    passes = -(-2 * (steps + 1) * len(images) // len(together))
 
     def ours() -> None:
-        metrics.deletion(model, images, maps, batch_size=rows)
-        metrics.insertion(model, images, maps, batch_size=rows)
+        metrics.deletion(model, images, maps, steps=steps, batch_size=rows)
+        metrics.insertion(model, images, maps, steps=steps, batch_size=rows)
 
     def bare() -> None:
         with torch.no_grad():
@@ -69,4 +69,4 @@ def against_quantus() -> list[Ratio]:
 def _ratio(name: str, theirs: Any, ours: Any, bar: float) -> Ratio:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return measured(f"{name}, 1,000 maps at 8×8: Quantus ÷ ours", theirs, ours, bar, at_least=True, repeats=5)
+        return measured(f"{name}, 1,000 maps at 8×8: Quantus ÷ ours", theirs, ours, bar, at_least=True, repeats=3)

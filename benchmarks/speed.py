@@ -60,7 +60,7 @@ def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ra
         plain()
         hook.step(images, labels)
 
-    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=21)
+    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=9)
 
 
 def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
@@ -130,7 +130,7 @@ def agop_methods() -> list[Ratio]:
         prior = agop.fit(model, [images], only_correct=False, progress=False)
         weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # used in this turn
         vanilla = lambda: agop.explain(model, images, "vanilla")  # noqa: B023, E731
-        ratios.append(measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=41))
+        ratios.append(measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=15))
     photo, thousand = torch.randn(1, 3, 224, 224), torch.zeros(1, 3, 224, 224).expand(1000, -1, -1, -1)
     prior = agop.fit(large, [photo], only_correct=False, progress=False)
     with torch.no_grad():
@@ -141,7 +141,7 @@ def agop_methods() -> list[Ratio]:
                 lambda: large(photo),
                 0.01,
                 at_least=False,
-                repeats=41,
+                repeats=15,
             )
         )
     return ratios
