@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agop.accumulator import Accumulator
 from agop.errors import GradientError, InputError, NoSamplesError
-from agop.gradients import check_images, probing
+from agop.gradients import Gradients, check_images, probing
 from agop.targets import check_range, class_count, labels_for
 
 
@@ -32,12 +32,15 @@ class Collector:
     def add(self, model: nn.Module, images: Tensor, labels: Any) -> None:
         """One pass over a batch. If it raises, the sums are as they were."""
         check_images(images)
-        if labels is None and self.only_correct:
-            raise InputError("only_correct=True needs labels: pass them, or set only_correct=False")
-        truth = None if labels is None else labels_for(labels, len(images))
+        truth = self._truth(labels, len(images))
         with probing(model) as probe:
             found = probe.gradients(images)
-        counted = found.targets.new_ones(len(images)).bool()
+        self.count(found, truth)
+
+    def count(self, found: Gradients, labels: Any) -> None:
+        """Add the gradients of a batch for the predicted classes."""
+        truth = self._truth(labels, len(found.values))
+        counted = found.targets.new_ones(len(found.values)).bool()
         if truth is not None:
             truth = truth.to(found.targets.device)
             check_range(truth, class_count(found.logits), "label")
@@ -53,7 +56,7 @@ class Collector:
             class_count(found.logits),
         )
         self.sums.skipped += int((counted & ~finite).sum())
-        self.seen += len(images)
+        self.seen += len(found.values)
 
     def total(self, if_nothing_seen: str) -> Accumulator:
         """The sums of all ranks; an error that says why if no sample counts."""
@@ -69,6 +72,11 @@ class Collector:
                 "only_correct=False"
             )
         raise NoSamplesError(f"no sample was counted: {why}")
+
+    def _truth(self, labels: Any, samples: int) -> Tensor | None:
+        if labels is None and self.only_correct:
+            raise InputError("only_correct=True needs labels: pass them, or set only_correct=False")
+        return None if labels is None else labels_for(labels, samples)
 
     def _check(self, broken: Tensor) -> None:
         if self.nan == "raise" and bool(broken.any()):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from agop.accumulator import Accumulator
 from agop.collecting import Collector
 from agop.errors import FileError, InputError, warn
-from agop.gradients import check_model
+from agop.gradients import Gradients, check_model
 from agop.statistic import AGOP, TRAINING
 
 
@@ -59,6 +59,15 @@ class AGOPTrainingHook:
         """Count a batch: one forward and one backward pass with respect to the images."""
         if self.steps % self.every == 0:
             self._collector.add(self.model, images, labels)
+        self._stepped()
+
+    def add(self, found: Gradients, labels: Any = None) -> None:
+        """Count a batch whose gradients, for the predicted classes, were computed elsewhere: a step without a pass."""
+        if self.steps % self.every == 0:
+            self._collector.count(found, labels)
+        self._stepped()
+
+    def _stepped(self) -> None:
         self.steps += 1
         if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0:
             self._snapshot(self.snapshot_dir)

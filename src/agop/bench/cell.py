@@ -1,108 +1,91 @@
-"""One cell: train with the hook, explain, score; into a folder that is there only when it is whole."""
+"""Cells: train with the hook, explain, score; each into a folder that is there only when it is whole."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save as bytes_from_tensors
-from torch import Tensor, nn
+from torch import Tensor
 
 from agop import scenarios
 from agop.bench.spec import Cell, RunSpec
+from agop.bench.training import Task, Trained, accuracy, train
 from agop.errors import AGOPWarning
 from agop.evaluating import Evaluation, evaluate
 from agop.explaining import explain
 from agop.files import write_whole
 from agop.metrics import get as metric
-from agop.scenarios import Scenario, Split
+from agop.scenarios import Split
+from agop.scenarios.base import Splits
 from agop.statistic import AGOP
-from agop.training import AGOPTrainingHook
 
-SNAPSHOT_EVERY = 100
 _CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_precision"))
+# The share of training in the time of a cell.
+_TRAINING = 0.6
 Progress = Callable[[float], None]
 
 
-def run_cell(spec: RunSpec, cell: Cell, folder: Path, progress: Progress) -> None:
-    """Compute a cell into folder/cells/NAME. Threads: one, so that the rows do not depend on the machine's load."""
+def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
+    """Compute cells of one scenario and background into folder/cells/NAME, their networks trained together.
+
+    Threads: one, so that the rows do not depend on the machine's load.
+    """
     torch.set_num_threads(1)
-    done = folder / "cells" / cell.name
-    part = done.with_name(f".{cell.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    scenario = scenarios.get(cell.scenario)
-    training, validation, test = scenario.splits(cell.background, cell.seed, spec.masks)
+    scenario = scenarios.get(cells[0].scenario)
+    parts = [folder / "cells" / f".{cell.name}.part" for cell in cells]
+    for part in parts:
+        shutil.rmtree(part, ignore_errors=True)
+    data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]
+    tasks = [
+        Task(cell.seed, training, validation, part / "snapshots")
+        for cell, part, (training, validation, _) in zip(cells, parts, data, strict=True)
+    ]
+    pupils = train(scenario, tasks, spec.epochs, lambda done: progress(_TRAINING * done))
+    for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, pupils, data, strict=True)):
+        _score(spec, cell, part, trained, splits)
+        part.rename(folder / "cells" / cell.name)
+        progress(_TRAINING + (1 - _TRAINING) * (place + 1) / len(cells))
+
+
+def _score(spec: RunSpec, cell: Cell, part: Path, trained: Trained, splits: Splits) -> None:
+    """Explain and score a trained network, and write everything of its cell."""
+    scenario, (_, validation, test) = scenarios.get(cell.scenario), splits
     test = Split(test.images[: spec.test_images], test.labels[: spec.test_images], test.masks[: spec.test_images])
-    model, prior, history = _train(scenario, cell, spec, training, validation, part / "snapshots", progress)
-    prior.save(part / "agop.safetensors")
-    _write_tensors(part / "checkpoint.safetensors", model.state_dict())
+    trained.prior.save(part / "agop.safetensors")
+    _write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
     with warnings.catch_warnings():
         # The coarse map of the paper's GradCAM and snapshots of other weights are what is measured here.
         warnings.simplefilter("ignore", AGOPWarning)
         scored = evaluate(
-            model, test.images, test.masks, spec.methods, prior, spec.metrics, layer=scenario.layer,
+            trained.model, test.images, test.masks, spec.methods, trained.prior, spec.metrics, layer=scenario.layer,
             signed=spec.masks == "signed",
         )  # fmt: skip
-        _write_lines(
-            part / "convergence.jsonl", _convergence(cell, model, validation, part / "snapshots", history, spec)
-        )
-    accuracy = _accuracy(model, test)
-    _write_lines(part / "rows.jsonl", _rows(cell, scored, accuracy, len(test)))
+        _write_lines(part / "convergence.jsonl", _convergence(spec, cell, trained, validation, part / "snapshots"))
+    _write_lines(part / "rows.jsonl", _rows(cell, scored, accuracy(trained.model, test), len(test)))
     timings = [_row(cell, name, "milliseconds", ms, len(test)) for name, ms in scored.milliseconds.items()]
     _write_lines(part / "timings.jsonl", timings)
     _write_tensors(
         part / "scores.safetensors",
         {f"{m}/{k}": v.contiguous() for m, found in scored.scores.items() for k, v in found.items()},
     )
-    part.rename(done)
 
 
-def _train(
-    scenario: Scenario,
-    cell: Cell,
-    spec: RunSpec,
-    training: Split,
-    validation: Split,
-    snapshots: Path,
-    progress: Progress,
-) -> tuple[nn.Module, AGOP, dict[int, dict[str, Any]]]:
-    """The trained network, its statistic, and the weights and accuracy at each snapshot."""
-    torch.manual_seed(cell.seed)
-    recipe, model = scenario.recipe, scenario.network()
-    optimizer = torch.optim.Adam(model.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, spec.epochs)
-    hook = AGOPTrainingHook(model, snapshot_every=SNAPSHOT_EVERY, snapshot_dir=snapshots)
-    history: dict[int, dict[str, Any]] = {}
-    for epoch in range(spec.epochs):
-        for rows in torch.split(torch.randperm(len(training)), recipe.batch):
-            images, labels = training.images[rows], training.labels[rows]
-            optimizer.zero_grad()
-            torch.autograd.backward(nn.functional.cross_entropy(model(images), labels))
-            optimizer.step()
-            hook.step(images, labels)
-            if hook.steps % SNAPSHOT_EVERY == 0:
-                weights = {name: value.clone() for name, value in model.state_dict().items()}
-                history[hook.steps] = {"accuracy": _accuracy(model, validation), "weights": weights}
-        schedule.step()
-        progress((epoch + 1) / spec.epochs)
-    return model, hook.finalize(), history
-
-
-def _convergence(
-    cell: Cell, model: nn.Module, data: Split, snapshots: Path, history: dict[int, dict[str, Any]], spec: RunSpec
-) -> Iterator[dict[str, Any]]:
+def _convergence(spec: RunSpec, cell: Cell, trained: Trained, data: Split, snapshots: Path) -> Iterator[dict[str, Any]]:
     """The quality of the AGOP methods on validation data at each snapshot, with the weights of that step."""
+    model = trained.model
     final = {name: value.clone() for name, value in model.state_dict().items()}
     for path in sorted(snapshots.glob("step-*.safetensors")):
         prior = AGOP.load(path)
         step = int(prior.provenance["steps"])
-        model.load_state_dict(history[step]["weights"])
-        yield {"step": step, **_row(cell, "model", "accuracy", history[step]["accuracy"], len(data))}
+        moment = trained.history[step]
+        model.load_state_dict(moment.weights)
+        yield {"step": step, **_row(cell, "model", "accuracy", moment.accuracy, len(data))}
         for method in _CONVERGING[0]:
             maps = explain(model, data.images, method, prior)
             for name in _CONVERGING[1]:
@@ -122,11 +105,6 @@ def _rows(cell: Cell, scored: Evaluation, accuracy: float, samples: int) -> Iter
 def _row(cell: Cell, method: str, metric: str, value: float | None, n: int) -> dict[str, Any]:
     where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
     return where | {"method": method, "metric": metric, "value": value, "n": n}
-
-
-def _accuracy(model: nn.Module, data: Split) -> float:
-    with torch.no_grad():
-        return float((model(data.images).argmax(1) == data.labels).double().mean())
 
 
 def _write_lines(path: Path, rows: Any) -> None:

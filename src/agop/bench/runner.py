@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -24,6 +26,9 @@ from agop.bench.rows import collect
 from agop.bench.spec import Cell, RunSpec
 from agop.errors import FileError, InputError, ModelError
 from agop.files import write_whole
+
+# A kill loses the trainings at work; beyond five, training together gains little.
+_MOST_TOGETHER = 5
 
 
 def run(spec: RunSpec, folder: Path, jobs: int, *, fresh: bool = False) -> None:
@@ -78,21 +83,33 @@ def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iter
     """How many cells are done so far, in fractions, and which ones are at work."""
     context = multiprocessing.get_context("spawn")
     heard = context.Queue()
-    fractions = dict.fromkeys((cell.name for cell in cells), 0.0)
-    pool = ProcessPoolExecutor(min(jobs, len(cells)), context, _begin_work, (heard,))
+    groups = {_name(group): group for group in _groups(cells, jobs)}
+    fractions = dict.fromkeys(groups, 0.0)
+    pool = ProcessPoolExecutor(min(jobs, len(groups)), context, _begin_work, (heard,))
     try:
-        waiting = {pool.submit(_work, spec, cell, folder): cell for cell in cells}
+        waiting = {pool.submit(_work, spec, group, folder): name for name, group in groups.items()}
         while waiting:
             finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in finished:
                 _raise_if_failed(future, waiting[future])
-                fractions[waiting.pop(future).name] = 1.0
+                fractions[waiting.pop(future)] = 1.0
             at_work = _hear(heard, fractions)
-            yield sum(fractions.values()), at_work
+            yield sum(fractions[name] * len(group) for name, group in groups.items()), at_work
     finally:
         for process in list((pool._processes or {}).values()):
             process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _groups(cells: list[Cell], jobs: int) -> list[list[Cell]]:
+    """The cells in groups of one scenario and background, small enough that every process has one."""
+    size = min(_MOST_TOGETHER, math.ceil(len(cells) / jobs))
+    places = groupby(cells, key=lambda cell: (cell.scenario, cell.background))
+    return [found[i : i + size] for found in (list(group) for _, group in places) for i in range(0, len(found), size)]
+
+
+def _name(group: list[Cell]) -> str:
+    return group[0].name if len(group) == 1 else f"{group[0].name}…{group[-1].seed:03d}"
 
 
 _heard: Any = None
@@ -112,11 +129,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(spec: RunSpec, cell: Cell, folder: Path) -> None:
-    from agop.bench.cell import run_cell
+def _work(spec: RunSpec, group: list[Cell], folder: Path) -> None:
+    from agop.bench.cell import run_cells
 
-    # Training is nearly all of a cell.
-    run_cell(spec, cell, folder, lambda fraction: _heard.put((cell.name, 0.8 * fraction)))
+    run_cells(spec, group, folder, lambda fraction: _heard.put((_name(group), fraction)))
 
 
 def _hear(heard: Any, fractions: dict[str, float]) -> str:
@@ -130,13 +146,11 @@ def _hear(heard: Any, fractions: dict[str, float]) -> str:
         return ", ".join(running[:2])
 
 
-def _raise_if_failed(future: Future[None], cell: Cell) -> None:
+def _raise_if_failed(future: Future[None], name: str) -> None:
     try:
         future.result()
     except BrokenProcessPool as error:
-        raise ModelError(
-            f"a worker process died while {cell.name} was waiting or at work: run again to go on"
-        ) from error
+        raise ModelError(f"a worker process died while {name} was waiting or at work: run again to go on") from error
     except FileError as error:
         raise FileError(f"{error}; the cells that are done are safe: make room and run again to go on") from error
 

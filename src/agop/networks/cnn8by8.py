@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class CNN8by8(nn.Module):
@@ -25,3 +29,28 @@ class CNN8by8(nn.Module):
             x = self.pool(conv(x).relu())
         logits: Tensor = self.fc(x.flatten(1))
         return logits
+
+    @staticmethod
+    def together(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
+        """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8).
+
+        Convolutions as matrix products over all networks: at this size several times cheaper a network.
+        """
+        x = images.transpose(1, 2)
+        for name in ("conv1", "conv2", "conv3", "conv4"):
+            x = _convolved(x, weights[f"{name}.weight"], weights[f"{name}.bias"]).relu_()
+            pooled = functional.max_pool2d(x.flatten(0, 1), 2)
+            x = pooled.reshape(*x.shape[:2], *pooled.shape[1:])
+        return torch.baddbmm(
+            weights["fc.bias"][:, None], x.flatten(2).transpose(1, 2), weights["fc.weight"].transpose(1, 2)
+        )
+
+
+def _convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """S convolutions of kernel 2 and padding 1: (S,C,N,H,W), weights (S,D,C,2,2) → (S,D,N,H+1,W+1)."""
+    x = functional.pad(x, (1, 1, 1, 1))
+    networks, channels, samples, height, width = x.shape
+    high, wide = height - 1, width - 1
+    shifted = torch.stack([x[..., i : i + high, j : j + wide] for i in (0, 1) for j in (0, 1)], dim=2)
+    product = torch.baddbmm(bias[:, :, None], weight.flatten(2), shifted.reshape(networks, channels * 4, -1))
+    return product.reshape(networks, -1, samples, high, wide)
