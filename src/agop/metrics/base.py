@@ -80,8 +80,8 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     if masks.dtype != torch.bool:
         _check_values(masks, (-1, 0, 1) if signed else (0, 1))
     truth = masks.flatten(1).to(maps.device)
-    totals = rows.sum(dim=1, dtype=torch.float64)
-    return Located(rows, truth.to(rows.dtype), totals, defined(rows, truth))
+    totals = _totals(rows)
+    return Located(rows, truth.to(rows.dtype), totals, ~_any(_undefined(totals, truth)))
 
 
 def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
@@ -93,20 +93,27 @@ def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
 
 def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
     """True (N,) where scores are defined: the map is finite and not zero everywhere, the mask not empty."""
-    broken, zero, empty = _undefined(maps, masks)
-    return ~(broken | zero | empty)
+    return ~_any(_undefined(_totals(maps), masks))
 
 
 def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
     """Why a sample's scores are undefined, or None where they are not."""
     told = ("map is not finite", "map is zero everywhere", "mask is empty")
-    flags = zip(*(part.tolist() for part in _undefined(maps, masks)), strict=True)
+    flags = zip(*(part.tolist() for part in _undefined(_totals(maps), masks)), strict=True)
     return [next((why for why, flag in zip(told, sample, strict=True) if flag), None) for sample in flags]
 
 
-def _undefined(maps: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _totals(maps: Tensor) -> Tensor:
+    return maps.flatten(1).sum(dim=1, dtype=torch.float64)
+
+
+def _undefined(totals: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     # Maps are not negative, so their sums tell: zero or not finite.
-    totals = maps.flatten(1).sum(dim=1, dtype=torch.float64)
     nowhere = torch.zeros_like(totals, dtype=torch.bool)
-    empty = nowhere if masks is None else ~masks.flatten(1).to(maps.device).bool().any(dim=1)
+    empty = nowhere if masks is None else ~masks.flatten(1).to(totals.device).bool().any(dim=1)
     return ~totals.isfinite(), totals == 0, empty
+
+
+def _any(flags: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    broken, zero, empty = flags
+    return broken | zero | empty
