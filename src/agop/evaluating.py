@@ -36,7 +36,7 @@ class Evaluation:
     def rows(self) -> list[dict[str, Any]]:
         """One row a method and metric: the mean over the defined scores, how many they are, and why others are not."""
         return [
-            {"method": method, "metric": metric, **_summary(values, self.undefined[method])}
+            {"method": method, "metric": metric, **summary(values, self.undefined[method])}
             for method, found in self.scores.items()
             for metric, values in found.items()
         ]
@@ -47,7 +47,7 @@ class Evaluation:
         labels = [all_metrics.get(name).label for name in names]
         lines = ["".join(f"{cell:>10}" for cell in [*labels, "ms"]).rjust(22 + 10 * (len(labels) + 1))]
         for method, found in self.scores.items():
-            means = [_summary(found[name], [])["value"] for name in names]
+            means = [summary(found[name], [])["value"] for name in names]
             cells = ["–" if mean is None else f"{mean:.3f}" for mean in means] + [f"{self.milliseconds[method]:.2f}"]
             lines.append(f"{method:22}" + "".join(f"{cell:>10}" for cell in cells))
         return "\n".join(lines)
@@ -79,25 +79,33 @@ def evaluate(
         if name in scores:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
         has_layer = "layer" in getattr(all_methods.get(name), "__dataclass_fields__", {})
-        start = time.perf_counter()
-        maps = explain(model, images, method, prior, target, layer if has_layer else None, batch_size)
-        milliseconds[name] = (time.perf_counter() - start) * 1e3 / len(images)
+        maps, milliseconds[name] = timed_maps(
+            model, images, method, prior, target, layer if has_layer else None, batch_size
+        )
         undefined[name] = reasons(maps, torch.as_tensor(masks))
         options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
-        scores[name] = {metric.name: _scored(metric, model, images, maps, masks, options) for metric in chosen}
+        scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
     return Evaluation(scores, undefined, milliseconds)
 
 
-def _scored(
+def timed_maps(model: nn.Module, images: Tensor, method: str | Method, *options: Any) -> tuple[Tensor, float]:
+    """The maps that `explain` gives, and the milliseconds a sample."""
+    start = time.perf_counter()
+    maps = explain(model, images, method, *options)
+    return maps, (time.perf_counter() - start) * 1e3 / len(images)
+
+
+def scored(
     metric: Metric, model: nn.Module, images: Tensor, maps: Tensor, masks: Tensor, options: Mapping[str, Any]
 ) -> Tensor:
+    """The scores (N,) of one metric, on the CPU."""
     if metric.needs_model:
         wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
         return metric(model, images, maps, **wanted).cpu()
     return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
 
 
-def _summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:
+def summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:
     """The mean of the defined scores, None if there are none, with how many and why not the others."""
     defined = values[~values.isnan()]
     mean = float(defined.double().mean()) if len(defined) else None

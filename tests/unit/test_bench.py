@@ -48,10 +48,10 @@ def test_the_run_folder_holds_everything(whole):
     assert len(told) == len(rows) == 2 * 2 * (1 + len(methods) * len(metrics))
     cell = whole / "cells" / "linear-uncorrelated-001"
     scores = load_file(cell / "scores.safetensors")
-    assert scores["vanilla/energy"].shape == (100,)
+    assert scores["true/vanilla/energy"].shape == (100,)
     row = next(r for r in rows if (r["background"], r["seed"]) == ("uncorrelated", 1) and
                (r["method"], r["metric"]) == ("vanilla", "energy"))  # fmt: skip
-    assert row["value"] == pytest.approx(float(scores["vanilla/energy"].nanmean()))
+    assert row["value"] == pytest.approx(float(scores["true/vanilla/energy"].nanmean()))
     assert agop.AGOP.load(cell / "agop.safetensors").provenance["steps"] == 2 * 63
     assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.networks.CNN8by8().state_dict())
     assert json.loads((whole / "about.json").read_text())["command"].startswith("agop bench xai-tris --quick")

@@ -85,9 +85,10 @@ def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iter
     heard = context.Queue()
     groups = {_name(group): group for group in _groups(cells, jobs)}
     fractions = dict.fromkeys(groups, 0.0)
-    pool = ProcessPoolExecutor(min(jobs, len(groups)), context, _begin_work, (heard,))
+    processes = min(jobs, len(groups))
+    pool = ProcessPoolExecutor(processes, context, _begin_work, (heard,))
     try:
-        waiting = {pool.submit(_work, spec, group, folder): name for name, group in groups.items()}
+        waiting = {pool.submit(_work, spec, group, folder, processes): name for name, group in groups.items()}
         while waiting:
             finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -129,10 +130,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(spec: RunSpec, group: list[Cell], folder: Path) -> None:
+def _work(spec: RunSpec, group: list[Cell], folder: Path, processes: int) -> None:
     from agop.bench.cell import run_cells
 
-    run_cells(spec, group, folder, lambda fraction: _heard.put((_name(group), fraction)))
+    run_cells(spec, group, folder, processes, lambda fraction: _heard.put((_name(group), fraction)))
 
 
 def _hear(heard: Any, fractions: dict[str, float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a run computes: every scenario × background × seed, and with which methods and metrics."""
+    """What a run computes: every scenario × background × seed, and with which methods and metrics.
+
+    `sensitivity` are variants of methods, scored on the first `sensitivity_images` by the metrics that do not ask the
+    model. Intervals are over "seeds" or, in a run of one seed, over "samples". `steps` are those of deletion and
+    insertion, None for the metric's own. `options` are the scenario's.
+    """
 
     benchmark: str
     scenarios: tuple[str, ...]
@@ -38,7 +43,12 @@ class RunSpec:
     masks: str = "true"
     epochs: int = 100
     test_images: int = 1000
-    format: int = 1
+    steps: int | None = None
+    sensitivity: tuple[str, ...] = ()
+    sensitivity_images: int = 0
+    intervals: str = "seeds"
+    options: dict[str, Any] = field(default_factory=dict)
+    format: int = 2
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

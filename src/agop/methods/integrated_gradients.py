@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from agop.errors import InputError
 from agop.methods.base import Job, Method, check_positive, mean_gradients
 from agop.saliency import reduced
+
+Baseline = float | Tensor | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,13 @@ class IntegratedGradients(Method):
     """The gradient averaged from a baseline to the image, times their difference.
 
     (x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum. The
-    baseline x' is one number for all pixels.
+    baseline x' is one number for all pixels, a picture (C,H,W), a function from images (N,C,H,W) to theirs, or several
+    pictures (B,C,H,W), over which the attribution is averaged and among which the steps are shared.
     """
 
     name: ClassVar[str] = "integrated-gradients"
     steps: int = 50
-    baseline: float = 0.0
+    baseline: Baseline = 0.0
 
     def __post_init__(self) -> None:
         check_positive(self, "steps", self.steps)
@@ -33,9 +38,32 @@ class IntegratedGradients(Method):
     def attribution(self, job: Job) -> Tensor:
         """The signed attribution (N,C,H,W); its sum tends to f(x) − f(x')."""
         images = job.probe.placed(job.images)
-        baseline = torch.full_like(images[:1], self.baseline)
+        baselines = self._baselines(images)
+        steps = -(-self.steps // len(baselines))
+        return torch.stack([_attribution(job, images, baseline, steps) for baseline in baselines]).mean(dim=0)
 
-        def on_the_way(k: int, images: Tensor) -> Tensor:
-            return torch.lerp(baseline, images, (k + 1) / self.steps)
+    def _baselines(self, images: Tensor) -> Sequence[Tensor]:
+        """Each of the shape of one image, or of all of them."""
+        if isinstance(self.baseline, Tensor):
+            given = self.baseline.to(images)
+            each = list(given) if given.ndim == images.ndim else [given]
+        elif callable(self.baseline):
+            each = [self.baseline(images)]
+        else:
+            each = [torch.full_like(images[0], self.baseline)]
+        for baseline in each:
+            if baseline.shape not in (images.shape, images.shape[1:]):
+                raise InputError(
+                    f"{self.name}: a baseline of shape {tuple(baseline.shape)} for images {tuple(images.shape)}: "
+                    "give a number, (C,H,W) or (B,C,H,W)"
+                )
+        return each
 
-        return (images - baseline) * mean_gradients(job, self.steps, on_the_way)
+
+def _attribution(job: Job, images: Tensor, baseline: Tensor, steps: int) -> Tensor:
+    baseline = baseline.expand_as(images)
+
+    def on_the_way(k: int, images: Tensor) -> Tensor:
+        return torch.lerp(baseline, images, (k + 1) / steps)
+
+    return (images - baseline) * mean_gradients(job, steps, on_the_way)

@@ -1,4 +1,4 @@
-"""A run folder as a report sees it: rows, and estimates over seeds with bootstrap intervals."""
+"""A run folder as a report sees it: rows, and estimates over seeds or samples with bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load
 
 from agop.bench.rows import Row, read
-from agop.bench.spec import RunSpec
+from agop.bench.spec import Cell, RunSpec
 from agop.files import read_whole
 
 _DRAWS = 4000
-Place = tuple[str, str]
+Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its bootstrap 95 % interval; no interval from fewer than two seeds."""
+    """A mean over seeds or samples with its bootstrap 95 % interval; no interval from fewer than two of them."""
 
     values: tuple[float, ...]
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
+        """The mean over the seeds or samples."""
         return float(np.mean(self.values))
 
     @cached_property
     def interval(self) -> tuple[float, float] | None:
-        """The 2.5th and 97.5th percentile of means over seeds drawn with replacement."""
+        """The 2.5th and 97.5th percentile of means over values drawn with replacement."""
         if len(self.values) < 2:
             return None
-        drawn = np.random.default_rng(0).choice(np.array(self.values), (_DRAWS, len(self.values)))
-        low, high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
+        means = _draws(len(self.values)) @ np.array(self.values)
+        low, high = np.percentile(means, [2.5, 97.5])
         return float(low), float(high)
 
     def __str__(self) -> str:
@@ -47,8 +49,16 @@ class Estimate:
         return f"{self.mean:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
 
 
+@lru_cache(maxsize=8)
+def _draws(count: int) -> NDArray[np.float64]:
+    """How much each of so many values weighs in the mean of each draw (draws, count): the same for all estimates."""
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _DRAWS)
+    weights: NDArray[np.float64] = drawn / count
+    return weights
+
+
 class Run:
-    """The rows of a finished run, by scenario, background, method and metric."""
+    """The rows of a finished run, by scenario, background, kind of masks, method and metric."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,12 +66,14 @@ class Run:
         self.about: dict[str, Any] = json.loads(read_whole(folder / "about.json"))
         self.rows = read(folder)
         self.timings = read(folder, "timings.jsonl")
-        self._seeds = _by_seed([*self.rows, *self.timings])
+        self._scores: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
+        self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
+        self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
 
     @property
     def places(self) -> list[Place]:
-        """Scenario and background of each table."""
-        return [(s, b) for b in self.spec.backgrounds for s in self.spec.scenarios]
+        """Scenario, background and kind of masks of each table."""
+        return [(s, b, k) for k in self.kinds for b in self.spec.backgrounds for s in self.spec.scenarios]
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -78,18 +90,34 @@ class Run:
         here = scenario in self.spec.scenarios and background in self.spec.backgrounds
         return here and all(method in (*self.spec.methods, "model") for method in methods)
 
-    def estimate(self, scenario: str, background: str, method: str, metric: str) -> Estimate | None:
-        """The mean over seeds, or None where no seed has a value."""
-        seeds = self._seeds[scenario, background, method, metric]
-        values = tuple(value for _, value in sorted(seeds.items()) if value is not None)
-        return Estimate(values) if values else None
+    def estimate(
+        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
+    ) -> Estimate | None:
+        """The mean over seeds or samples, or None where there is no value; masks of the main kind if not told."""
+        found = self._values(scenario, background, method, metric, masks or self.spec.masks)
+        return Estimate(tuple(found.values())) if found else None
 
-    def difference(self, scenario: str, background: str, metric: str, a: str, b: str) -> Estimate | None:
-        """The paired difference of two methods, seed by seed."""
-        left, right = (self._seeds[scenario, background, method, metric] for method in (a, b))
-        both = [(left[s], right[s]) for s in sorted(left.keys() & right.keys())]
-        pairs = [(x, y) for x, y in both if x is not None and y is not None]
-        return Estimate(tuple(x - y for x, y in pairs)) if pairs else None
+    def difference(
+        self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
+    ) -> Estimate | None:
+        """The paired difference of two methods, seed by seed or sample by sample."""
+        left, right = (self._values(scenario, background, m, metric, masks or self.spec.masks) for m in (a, b))
+        both = sorted(left.keys() & right.keys())
+        return Estimate(tuple(left[key] - right[key] for key in both)) if both else None
+
+    def _values(self, scenario: str, background: str, method: str, metric: str, masks: str) -> dict[int, float]:
+        """The defined values by seed or, where intervals are over samples, by sample."""
+        if self.spec.intervals == "samples" and f"{masks}/{method}/{metric}" in self._samples(scenario, background):
+            scores = self._samples(scenario, background)[f"{masks}/{method}/{metric}"]
+            return {place: float(scores[place]) for place in np.flatnonzero(~np.isnan(scores))}
+        seeds = self._seeds[scenario, background, masks, method, metric]
+        return {seed: value for seed, value in sorted(seeds.items()) if value is not None}
+
+    def _samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
+        if (scenario, background) not in self._scores:
+            name = Cell(scenario, background, 0).name
+            self._scores[scenario, background] = load(read_whole(self.folder / "cells" / name / "scores.safetensors"))
+        return self._scores[scenario, background]
 
 
 def paper() -> dict[str, Any]:
@@ -98,8 +126,9 @@ def paper() -> dict[str, Any]:
     return dict(content["figures"])
 
 
-def _by_seed(rows: Sequence[Row]) -> dict[tuple[str, str, str, str], dict[int, float | None]]:
-    found: dict[tuple[str, str, str, str], dict[int, float | None]] = defaultdict(dict)
+def _by_seed(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], dict[int, float | None]]:
+    found: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
     for row in rows:
-        found[row["scenario"], row["background"], row["method"], row["metric"]][row["seed"]] = row["value"]
+        key = (row["scenario"], row["background"], row.get("masks", main), row["method"], row["metric"])
+        found[key][row["seed"]] = row["value"]
     return found

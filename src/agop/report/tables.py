@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +20,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Methods by metrics of one scenario and background."""
+    """Methods by metrics of one scenario, background and kind of masks."""
 
     scenario: str
     background: str
+    masks: str
     accuracy: Estimate | None
     columns: tuple[str, ...]
     labels: tuple[str, ...]
@@ -31,31 +33,48 @@ class Table:
     @property
     def title(self) -> str:
         """What the table is of."""
-        return f"{self.scenario} / {self.background}, accuracy {self.accuracy}"
+        kind = "" if self.masks == "true" else f", {self.masks} masks"
+        return f"{self.scenario} / {self.background}{kind}, accuracy {self.accuracy}"
 
 
 def tables(run: Run) -> list[Table]:
     """All tables of a run, uncorrelated backgrounds first."""
-    return [_table(run, scenario, background) for scenario, background in run.places]
+    return [_table(run, run.spec.methods, *place) for place in run.places]
 
 
-def _table(run: Run, scenario: str, background: str) -> Table:
-    figures = paper().get(scenario, {}) if background == "uncorrelated" else {}
-    columns = tuple(run.metrics)
+def sensitivity(run: Run) -> list[Table]:
+    """The tables of the variants that were scored on fewer images."""
+    return [_table(run, run.spec.sensitivity, *place) for place in run.places[:1] if run.spec.sensitivity]
+
+
+def _table(run: Run, methods: Sequence[str], scenario: str, background: str, masks: str) -> Table:
+    figures = _figures(run, scenario, background, masks)
     found = {
-        method: {metric: run.estimate(scenario, background, method, metric) for metric in columns}
-        for method in run.spec.methods
+        method: {metric: run.estimate(scenario, background, method, metric, masks) for metric in run.metrics}
+        for method in methods
     }
+    columns = tuple(metric for metric in run.metrics if any(row[metric] for row in found.values()))
     best = {metric: _best([row[metric] for row in found.values()], run.metrics[metric]) for metric in columns}
     rows = {
         method: {
-            metric: Cell(ours, figures.get(method, {}).get(metric), ours is not None and _shown(ours) == best[metric])
-            for metric, ours in row.items()
+            metric: Cell(row[metric], figures.get(method, {}).get(metric), _is_best(row[metric], best[metric]))
+            for metric in columns
         }
         for method, row in found.items()
     }
     labels = tuple(f"{run.metrics[m]['label']}{'' if run.metrics[m]['higher_is_better'] else ' ↓'}" for m in columns)
-    return Table(scenario, background, run.estimate(scenario, background, "model", "accuracy"), columns, labels, rows)
+    accuracy = run.estimate(scenario, background, "model", "accuracy")
+    return Table(scenario, background, masks, accuracy, columns, labels, rows)
+
+
+def _figures(run: Run, scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:
+    """The paper's figures where it has some: uncorrelated backgrounds, and for CLEVR-XAI one kind of masks."""
+    told = background != "correlated" and masks in ("true", "signed", "all_objects")
+    return dict(paper().get(scenario, {})) if told else {}
+
+
+def _is_best(estimate: Estimate | None, best: float | None) -> bool:
+    return estimate is not None and _shown(estimate) == best
 
 
 def _best(estimates: list[Estimate | None], about: dict[str, Any]) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,14 +16,20 @@ registry: Registry[Scenario] = Registry("scenario")
 
 @dataclass(frozen=True)
 class Split:
-    """Images (N,C,H,W), labels (N,) and masks (N,H,W), true where the signal stands."""
+    """Images (N,C,H,W), labels (N,) and masks (N,H,W), true where the signal stands; `others` by kind."""
 
     images: Tensor
     labels: Tensor
     masks: Tensor
+    others: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def first(self, count: int) -> Split:
+        """The first so many samples."""
+        others = {kind: masks[:count] for kind, masks in self.others.items()}
+        return Split(self.images[:count], self.labels[:count], self.masks[:count], others)
 
 
 Splits = tuple[Split, Split, Split]
@@ -30,12 +37,23 @@ Splits = tuple[Split, Split, Split]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the network is trained: Adam with cosine annealing."""
+    """How a network is trained, and how often the hook looks.
+
+    The optimizer is "adam" or "adamw", the schedule "cosine" (a step an epoch) or "one-cycle" (a step a batch). `flips`
+    mirrors half of the images. `best` keeps the weights of the epoch with the best validation accuracy, else the
+    last. A snapshot every `snapshot_every` steps, or each epoch; a hook's pass every `hook_every` steps.
+    """
 
     epochs: int = 100
     batch: int = 128
     learning_rate: float = 1e-3
     weight_decay: float = 1e-4
+    optimizer: str = "adam"
+    schedule: str = "cosine"
+    flips: bool = False
+    best: bool = False
+    snapshot_every: int | None = 100
+    hook_every: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,21 @@ class Scenario:
     backgrounds: tuple[str, ...]
     masks: tuple[str, ...] = ("true",)
     recipe: Recipe = Recipe()
+    # The prior of the AGOP methods: collected while training, or by one pass over the data at the final weights.
+    prior: str = "training"
+    # Images on which the quality of each snapshot is measured.
+    watched: int = 1000
+    # Threads of a process: one, where more would not pay; None for all cores that other processes leave.
+    threads: int | None = 1
+    configure: Callable[[Mapping[str, Any]], Scenario] | None = None
+
+    def configured(self, options: Mapping[str, Any]) -> Scenario:
+        """The scenario with a run's options."""
+        if self.configure is not None:
+            return self.configure(options)
+        if options:
+            raise InputError(f"{self.name} takes no options, {', '.join(options)} given: leave them out")
+        return self
 
     def splits(self, background: str, seed: int, masks: str = "true") -> Splits:
         """Training, validation and test data."""

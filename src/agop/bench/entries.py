@@ -1,0 +1,87 @@
+"""The methods of a bench by name: a method, a variant of one (METHOD@VARIANT), or a control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from agop import methods
+from agop.bench.controls import centre, mean_mask
+from agop.errors import InputError
+from agop.layers import Layer
+from agop.methods import Method
+from agop.methods.integrated_gradients import Baseline, IntegratedGradients
+from agop.scenarios import Scenario, Split
+from agop.statistic import AGOP
+
+CONTROLS = ("centre", "mean-mask")
+BASELINES = ("black", "mean", "blurred", "training")
+_SEVERAL = 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A configured method with its prior."""
+
+    method: Method
+    prior: AGOP | None
+    layer: Layer = None
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What the names of a bench stand for in one cell: its scenario, training data, and priors by kind."""
+
+    scenario: Scenario
+    training: Split
+    priors: dict[str, AGOP]
+
+    def entry(self, name: str) -> Entry:
+        """The method of that name."""
+        base, _, variant = name.partition("@")
+        prior = self.priors[self.scenario.prior]
+        if name in CONTROLS:
+            return Entry(self._control(name), None)
+        method = methods.get(base)()
+        has_layer = "layer" in getattr(method, "__dataclass_fields__", {})
+        if not variant:
+            return Entry(method, prior, self.scenario.layer if has_layer else None)
+        if has_layer:
+            return Entry(method, prior, variant)
+        if method.needs_prior and variant in self.priors:
+            return Entry(method, self.priors[variant])
+        if isinstance(method, IntegratedGradients) and variant in BASELINES:
+            return Entry(replace(method, baseline=self._baseline(variant)), prior)
+        raise InputError(
+            f"{base} has no variant {variant!r}: gradcam@LAYER, agop-global@training, integrated-gradients@black …"
+        )
+
+    def _control(self, name: str) -> Method:
+        if name == "centre":
+            return centre(*self.training.masks.shape[1:])
+        return mean_mask(self.training.masks)
+
+    def _baseline(self, name: str) -> Baseline:
+        images = self.training.images
+        if name == "black":
+            # No picture is darker: the smallest value of each channel is the scaled 0.
+            return images.amin(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
+        if name == "mean":
+            return images.mean(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
+        if name == "training":
+            return images[:_SEVERAL]
+        return _blurred
+
+
+def _blurred(images: Tensor) -> Tensor:
+    """The images under a Gaussian of a tenth of their side."""
+    sigma = images.shape[-1] / 10
+    reach = int(2 * sigma)
+    weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma) ** 2).to(images)
+    line = (weights / weights.sum()).expand(images.shape[1], 1, 1, -1)
+    padded = functional.pad(images, (reach,) * 4, mode="replicate")
+    across = functional.conv2d(padded, line, groups=images.shape[1])
+    return functional.conv2d(across, line.transpose(2, 3), groups=images.shape[1])

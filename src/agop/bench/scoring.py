@@ -1,0 +1,67 @@
+"""A trained network explained and scored: every entry on every kind of mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from agop import metrics
+from agop.bench.entries import Entries
+from agop.bench.spec import RunSpec
+from agop.evaluating import scored, summary, timed_maps
+from agop.explaining import explain
+from agop.metrics.base import reasons
+from agop.scenarios import Split
+from agop.statistic import AGOP
+
+Row = dict[str, Any]
+_CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_precision"))
+
+
+@dataclass
+class Scores:
+    """The rows of a cell, the scores (N,) behind them by "masks/method/metric", and the milliseconds a sample."""
+
+    rows: list[Row] = field(default_factory=list)
+    samples: dict[str, Tensor] = field(default_factory=dict)
+    timings: list[Row] = field(default_factory=list)
+
+
+def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]) -> Scores:
+    """All entries of the specification on the test data, the sensitive ones on fewer images."""
+    found, few = Scores(), test.first(spec.sensitivity_images)
+    plan = [(name, test, True) for name in spec.methods] + [(name, few, False) for name in spec.sensitivity]
+    for place, (name, data, ask) in enumerate(plan):
+        entry = entries.entry(name)
+        maps, milliseconds = timed_maps(model, data.images, entry.method, entry.prior, None, entry.layer)
+        found.timings.append(_row(name, "milliseconds", milliseconds, len(data)))
+        for kind, masks in ({spec.masks: data.masks} | dict(data.others)).items():
+            why = reasons(maps, masks)
+            for metric in spec.metrics:
+                # The metrics that ask the model know no masks: once is enough.
+                if metrics.get(metric).needs_model and (not ask or kind != spec.masks):
+                    continue
+                options = {"signed": spec.masks == "signed", "steps": spec.steps, "target": None, "batch_size": None}
+                values = scored(metrics.get(metric), model, data.images, maps, masks, options)
+                found.samples[f"{kind}/{name}/{metric}"] = values.contiguous()
+                found.rows.append({"masks": kind, "method": name, "metric": metric, **summary(values, why)})
+        progress((place + 1) / len(plan))
+    return found
+
+
+def watched(model: nn.Module, prior: AGOP, data: Split, accuracy: float, signed: bool) -> Iterator[Row]:
+    """The quality of the AGOP methods at a snapshot, with the model of that step."""
+    yield _row("model", "accuracy", accuracy, len(data))
+    for method in _CONVERGING[0]:
+        maps = explain(model, data.images, method, prior)
+        for name in _CONVERGING[1]:
+            scores = metrics.get(name)(maps, data.masks, signed=signed)
+            told = summary(scores, [])
+            yield _row(method, name, told["value"], told["n"])
+
+
+def _row(method: str, metric: str, value: float | None, n: int) -> Row:
+    return {"method": method, "metric": metric, "value": value, "n": n}
