@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def track(items: Iterable[T], what: str, *, show: bool = True) -> Iterator[T]:
-    """The items one by one, with a bar while they go by."""
+def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
+    """The items one by one, with a bar while they go by; `total` is for items that do not know how many they are."""
     if not show:
         yield from items
         return
-    total = len(items) if isinstance(items, Sized) else None
+    total = len(items) if isinstance(items, Sized) else total
     with _bar() as bar:
         yield from bar.track(items, total=total, description=what)
 

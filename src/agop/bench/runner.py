@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -26,6 +25,7 @@ from agop.bench.rows import collect
 from agop.bench.spec import Cell, RunSpec
 from agop.errors import FileError, InputError, ModelError
 from agop.files import write_whole
+from agop.processes import end_with_parent
 
 # A kill loses the trainings at work; beyond five, training together gains little.
 _MOST_TOGETHER = 5
@@ -64,11 +64,13 @@ def _open(spec: RunSpec, folder: Path, fresh: bool) -> None:
 
 def _about(spec: RunSpec) -> dict[str, Any]:
     """The command, versions and hardware behind a run, and what its metrics mean: a report has nothing else."""
-    from agop import metrics
+    from agop import metrics, scenarios
 
+    told = scenarios.get(spec.scenarios[0]).configured(spec.options).told
     packages = ("agop", "torch", "numpy")
     chosen = [metrics.get(name) for name in spec.metrics]
     return {
+        "network": told,
         "metrics": {
             m.name: {"label": m.label, "higher_is_better": m.higher_is_better, "bounds": m.bounds, "what": m.__doc__}
             for m in chosen
@@ -120,14 +122,7 @@ def _begin_work(heard: Any) -> None:
     """In a worker: remember where to tell, and end with the parent, also if that is killed."""
     global _heard  # noqa: PLW0603  # a worker process has one parent
     _heard = heard
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def _work(spec: RunSpec, group: list[Cell], folder: Path, processes: int) -> None:
