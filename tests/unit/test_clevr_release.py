@@ -1,0 +1,295 @@
+"""The official files, whole and with parts that are wrong."""
+
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from agop.clevr.release import read_release
+from agop.errors import FileError, UnknownNameError
+from tests import clevr
+from tests.clevr import HEIGHT, RARE, WIDTH, name, object_masks, pillow_at_128, read, truth_file, write
+
+
+@pytest.fixture
+def folder(tmp_path):
+    clevr.write_official(tmp_path / "release")
+    return tmp_path / "release"
+
+
+def kept(release):
+    return [sample.question_index for sample in release.samples]
+
+
+def drops_only(release, index, reason):
+    """Whether, of the samples there would be, only that one was dropped."""
+    return kept(release) == [i for i in (2, 5, 9, 17) if i != index] and release.dropped == {RARE: 1, reason: 1}
+
+
+def test_a_whole_release(folder):
+    heard = []
+    release = read_release(folder, heard.append)
+    assert release.found == {"scenes": 5, "questions": 6, "material questions": 5}
+    assert (kept(release), release.dropped, release.kept) == ([2, 5, 9, 17], {RARE: 1}, 4)
+    assert [sample.label for sample in release.samples] == [0, 1, 0, 1]
+    assert [sample.dominant for sample in release.samples] == [(0, 1, 2), (0, 1, 2, 3), (0, 1, 2), (0, 1, 2)]
+    assert heard[-1] == "checking the pictures and masks of 4 samples"
+    summary = release.summary()
+    assert "kept: 4 samples on 4 pictures, 2 metal and 2 rubber" in summary
+    assert f"dropped: 1, {RARE}" in summary
+
+
+def test_pictures_are_squeezed_to_a_square(folder):
+    release = read_release(folder)
+    with Image.open(folder / "images" / name(1)) as whole:
+        expected = np.array(whole.convert("RGB").resize((16, 16), Image.BILINEAR))
+    found = release.picture(release.samples[1], 16)
+    assert (found.shape, found.dtype) == ((16, 16, 3), np.uint8)
+    assert np.array_equal(found, expected)
+
+
+def test_masks_are_the_releases_own_where_it_has_them(folder):
+    changed = np.zeros((128, 128), bool)
+    changed[5:9, 7:60] = True
+    np.save(truth_file(folder, "all_objects", 5), changed)
+    release = read_release(folder)
+    masks = release.masks(release.samples[1])
+    assert np.array_equal(masks["all_objects"], changed)
+    assert np.array_equal(masks["single_object"], pillow_at_128(object_masks(5)[0]))
+    assert np.array_equal(masks["dominant"], pillow_at_128(object_masks(5)[:4].any(0)))
+    assert {mask.dtype for mask in masks.values()} == {np.dtype(bool)}
+
+
+def test_without_ground_truths_the_mask_picture_gives_the_same_masks(folder):
+    release = read_release(folder)
+    expected = [release.masks(sample) for sample in release.samples]
+    for kind in ("single_object", "all_objects"):
+        shutil.rmtree(truth_file(folder, kind, 0).parent)
+    found = read_release(folder)
+    assert found.samples == release.samples
+    for sample, masks in zip(found.samples, expected, strict=True):
+        again = found.masks(sample)
+        assert all(np.array_equal(again[kind], mask) for kind, mask in masks.items())
+
+
+def test_colours_a_little_off_still_find_their_object(folder):
+    for path in (folder / "masks").iterdir():
+        with Image.open(path) as picture:
+            pixels = np.array(picture).astype(int)
+        noise = np.random.default_rng(0).integers(-1, 2, pixels.shape)
+        Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8)).save(path)
+    truth_file(folder, "single_object", 2).unlink()
+    release = read_release(folder)
+    assert np.array_equal(release.masks(release.samples[0])["single_object"], pillow_at_128(object_masks(5)[0]))
+
+
+def test_without_a_mask_picture_the_dominant_mask_is_left_out(folder):
+    (folder / "masks" / name(1)).unlink()
+    release = read_release(folder)
+    assert kept(release) == [2, 5, 9, 17]
+    assert release.masks(release.samples[1]).keys() == {"all_objects", "single_object"}
+    assert release.without_dominant == 1
+    assert "1 without the dominant mask" in release.summary()
+
+
+def test_no_mask_at_all_drops_the_sample(folder):
+    (folder / "masks" / name(1)).unlink()
+    truth_file(folder, "single_object", 5).unlink()
+    assert drops_only(read_release(folder), 5, "it has neither a ground truth nor a mask picture")
+
+
+@pytest.mark.parametrize(("part", "what"), [("images", "picture"), ("masks", "mask picture")])
+@pytest.mark.parametrize("spoil", [lambda content: content[: len(content) // 2], lambda content: b"", lambda _: b"no"])
+def test_a_broken_picture_drops_the_sample(folder, part, what, spoil):
+    path = folder / part / name(3)
+    path.write_bytes(spoil(path.read_bytes()))
+    assert drops_only(read_release(folder), 9, f"its {what} is broken")
+
+
+def test_a_missing_picture_drops_the_sample(folder):
+    (folder / "images" / name(3)).unlink()
+    release = read_release(folder)
+    assert drops_only(release, 9, "its picture is missing")
+    assert "dropped: 1, its picture is missing" in release.summary()
+
+
+def test_a_mask_picture_of_another_size_drops_the_sample(folder):
+    with Image.open(folder / "masks" / name(4)) as picture:
+        picture.resize((HEIGHT, WIDTH), Image.NEAREST).save(folder / "masks" / name(4))
+    assert drops_only(read_release(folder), 17, "its mask picture has another size than its picture")
+
+
+def test_another_scenes_mask_picture_drops_the_sample(folder):
+    scenes = read(folder, "scenes")
+    for thing in scenes[3]["objects"]:
+        thing["mask_color"] = [1.0, 1.0, 1.0]
+    write(folder, "scenes", scenes)
+    assert drops_only(read_release(folder), 9, "its mask picture's colours are not those of the scene's objects")
+
+
+@pytest.mark.parametrize("truth", [
+    np.ones((1, 128, 128), bool), np.ones(128, bool), np.ones((128, 4), bool), np.full((128, 128), 0.5),
+    np.full((128, 128), np.nan), np.full((128, 128), "a"),
+])  # fmt: skip
+def test_a_ground_truth_that_is_no_mask_drops_the_sample(folder, truth):
+    np.save(truth_file(folder, "all_objects", 9), truth)
+    assert drops_only(read_release(folder), 9, "its ground truth is not a two-dimensional mask of true and false")
+
+
+def test_a_ground_truth_of_another_size_or_of_numbers_is_fine(folder):
+    numbers = np.zeros((16, 24), np.uint8)
+    numbers[3:6, 5:9] = 1
+    np.save(truth_file(folder, "all_objects", 9), numbers)
+    release = read_release(folder)
+    assert kept(release) == [2, 5, 9, 17]
+    assert np.array_equal(release.masks(release.samples[2])["all_objects"], numbers == 1)
+
+
+def test_an_empty_mask_drops_the_sample(folder):
+    np.save(truth_file(folder, "single_object", 9), np.zeros((128, 128), bool))
+    assert drops_only(read_release(folder), 9, "one of its masks is empty")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{'descr'"])
+def test_a_broken_ground_truth_drops_the_sample(folder, content):
+    truth_file(folder, "single_object", 9).write_bytes(content)
+    assert drops_only(read_release(folder), 9, "its ground truth is broken")
+
+
+class Trap:
+    """What an attacker would pickle."""
+
+    opened = False
+
+    def __reduce__(self):
+        return setattr, (Trap, "opened", True)
+
+
+@pytest.mark.parametrize("as_array", [True, False])
+def test_a_pickle_is_refused_and_named(folder, as_array):
+    import pickle
+
+    path = truth_file(folder, "single_object", 9)
+    if as_array:
+        np.save(path, np.array([Trap()], dtype=object), allow_pickle=True)
+    else:
+        path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(FileError, match=r"single_object/9\.npy in .* is a pickle"):
+        read_release(folder)
+    assert not Trap.opened
+
+
+def test_questions_without_a_scene_and_not_in_form_are_counted(folder):
+    questions = read(folder, "simple_questions")
+    questions[0]["image_filename"] = "CLEVR_unique_000099.png"
+    questions[1]["program"][2]["_output"] = 99
+    del questions[3]["program"][2]["_output"]
+    write(folder, "simple_questions", questions)
+    release = read_release(folder)
+    assert kept(release) == [17]
+    odd = "the question or its scene is not in the official form"
+    assert release.dropped == {RARE: 1, "its scene is missing": 1, odd: 2}
+    assert release.kept + sum(release.dropped.values()) == release.found["material questions"]
+
+
+def test_a_name_in_the_json_does_not_lead_out_of_the_folder(folder):
+    shutil.move(folder / "images" / name(3), folder.parent / name(3))
+    scenes = read(folder, "scenes")
+    scenes[3]["image_filename"] = f"../../{name(3)}"
+    write(folder, "scenes", scenes)
+    assert drops_only(read_release(folder), 9, "its picture is missing")
+
+
+def test_complex_questions_tell_the_single_object_from_the_mask_picture(folder):
+    (folder / "CLEVR-XAI_simple_questions.json").rename(folder / "CLEVR-XAI_complex_questions.json")
+    release = read_release(folder, questions="complex")
+    assert kept(release) == [2, 5, 9, 17]
+    assert np.array_equal(release.masks(release.samples[0])["single_object"], pillow_at_128(object_masks(5)[0]))
+    with pytest.raises(UnknownNameError, match="did you mean 'simple'"):
+        read_release(folder, questions="simpel")
+
+
+def zipped(folder, out, top=""):
+    """The two official archives of a folder."""
+    out.mkdir()
+    parts = {"CLEVR-XAI_v1.0.zip": False, "CLEVR-XAI_v1.0_images_masks.zip": True}
+    for archive, pictures in parts.items():
+        with zipfile.ZipFile(out / archive, "w") as file:
+            file.writestr(f"__MACOSX/{top}._CLEVR-XAI_scenes.json", "what macOS adds")
+            for path in sorted(folder.rglob("*.*")):
+                if (path.suffix == ".png") == pictures:
+                    file.write(path, f"{top}{path.relative_to(folder)}")
+    return out
+
+
+def same(release, other):
+    for sample in release.samples:
+        one, two = release.masks(sample), other.masks(sample)
+        assert one.keys() == two.keys()
+        assert all(np.array_equal(one[kind], two[kind]) for kind in one)
+        assert np.array_equal(release.picture(sample, 8), other.picture(sample, 8))
+    return release.samples == other.samples and release.summary() == other.summary()
+
+
+@pytest.mark.parametrize("top", ["", "CLEVR-XAI_v1.0/"])
+def test_both_archives_give_what_the_folder_gives(folder, tmp_path, top):
+    archives = zipped(folder, tmp_path / "zips", top)
+    expected = read_release(folder)
+    before = sorted(tmp_path.rglob("*"))
+    assert same(read_release(archives), expected)
+    assert same(read_release(archives / "CLEVR-XAI_v1.0.zip"), expected)
+    assert same(read_release(archives / "CLEVR-XAI_v1.0_images_masks.zip"), expected)
+    assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked
+
+
+def test_a_folder_unpacked_in_a_folder_and_half_unpacked(folder, tmp_path):
+    expected = read_release(folder)
+    nested = tmp_path / "nested"
+    shutil.copytree(folder, nested / "CLEVR-XAI_v1.0")
+    assert same(read_release(nested), expected)
+    archives = zipped(folder, tmp_path / "half")
+    (archives / "CLEVR-XAI_v1.0.zip").unlink()
+    for part in ("images", "masks"):
+        shutil.rmtree(nested / "CLEVR-XAI_v1.0" / part)
+    shutil.move(archives / "CLEVR-XAI_v1.0_images_masks.zip", nested)
+    assert same(read_release(nested), expected)
+
+
+def test_a_damaged_member_drops_its_sample_and_a_damaged_archive_is_an_error(folder, tmp_path):
+    archives = zipped(folder, tmp_path / "zips")
+    path = archives / "CLEVR-XAI_v1.0_images_masks.zip"
+    content, damage = bytearray(path.read_bytes()), (folder / "images" / name(3)).read_bytes()[60:80]
+    place = bytes(content).index(damage)
+    content[place : place + 4] = b"\0\0\0\0"
+    path.write_bytes(content)
+    assert drops_only(read_release(archives), 9, "its picture is broken")
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileError, match=r"images_masks\.zip is not a whole zip archive.*get it again"):
+        read_release(archives)
+
+
+@pytest.mark.parametrize("what", ["scenes", "simple_questions"])
+def test_truncated_json_is_named(folder, what):
+    path = folder / f"CLEVR-XAI_{what}.json"
+    content = path.read_text()
+    path.write_text(content[: len(content) // 2])
+    with pytest.raises(FileError, match=rf"CLEVR-XAI_{what}\.json in .* is not whole JSON"):
+        read_release(folder)
+    path.write_text('{"info": 1}')
+    with pytest.raises(FileError, match=rf"CLEVR-XAI_{what}\.json in .* has no list of"):
+        read_release(folder)
+
+
+def test_what_is_no_release_says_where_to_get_one(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file.txt").write_text("x")
+    for path, said in (("empty", "holds no CLEVR-XAI_scenes"), ("gone", "not there"), ("file.txt", "neither")):
+        with pytest.raises(FileError, match=rf"{said}.*download .*github\.com/ahmedmagdiosman/clevr-xai/releases"):
+            read_release(tmp_path / path)
+    shutil.rmtree(folder / "images")
+    with pytest.raises(
+        FileError, match=r"no sample that can be used.*images_masks\.zip.*4 dropped: its picture is mis"
+    ):
+        read_release(folder)
