@@ -26,6 +26,7 @@ class Table:
     background: str
     masks: str
     accuracy: Estimate | None
+    coverage: Estimate | None
     columns: tuple[str, ...]
     labels: tuple[str, ...]
     rows: dict[str, dict[str, Cell]]
@@ -33,7 +34,8 @@ class Table:
     @property
     def title(self) -> str:
         """What the table is of."""
-        kind = "" if self.masks == "true" else f", {self.masks} masks"
+        share = "" if self.coverage is None else f" on {self.coverage.mean:.1%} of the pixels"
+        kind = "" if self.masks == "true" else f", {self.masks} masks{share}"
         return f"{self.scenario} / {self.background}{kind}, accuracy {self.accuracy}"
 
 
@@ -64,7 +66,8 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
     }
     labels = tuple(f"{run.metrics[m]['label']}{'' if run.metrics[m]['higher_is_better'] else ' ↓'}" for m in columns)
     accuracy = run.estimate(scenario, background, "model", "accuracy")
-    return Table(scenario, background, masks, accuracy, columns, labels, rows)
+    coverage = run.estimate(scenario, background, "masks", "coverage", masks)
+    return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows)
 
 
 def _figures(run: Run, scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:

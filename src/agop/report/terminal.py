@@ -7,15 +7,15 @@ from rich.table import Table as Drawn
 
 from agop.report.claims import FAILS, HOLDS, check
 from agop.report.run import Run
-from agop.report.tables import Cell, tables
+from agop.report.tables import Cell, sensitivity, tables
 
 _COLOURS = {HOLDS: "green", FAILS: "red"}
 
 
 def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
-    console.print("Means over seeds, best in bold; beside them, dim, the paper's figure\n")
-    for table in tables(run):
+    console.print(f"Means over {run.spec.intervals}, best in bold; beside them, dim, the paper's figure\n")
+    for table in [*tables(run), *sensitivity(run)]:
         drawn = Drawn("method", *table.labels, title=table.title, title_justify="left", box=None, pad_edge=False)
         for method, cells in table.rows.items():
             drawn.add_row(method, *(_cell(cells[metric]) for metric in table.columns))

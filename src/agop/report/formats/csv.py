@@ -7,7 +7,7 @@ import io
 
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import tables
+from agop.report.tables import sensitivity, tables
 
 
 @report_format
@@ -15,12 +15,12 @@ def csv(run: Run) -> str:
     """The scores with intervals and the paper's figures, one a line."""
     buffer = io.StringIO()
     lines = writer.writer(buffer, lineterminator="\n")
-    lines.writerow(["scenario", "background", "method", "metric", "mean", "low", "high", "seeds", "paper", "best"])
-    for table in tables(run):
+    lines.writerow(["scenario", "background", "masks", "method", "metric", "mean", "low", "high", "n", "paper", "best"])
+    for table in [*tables(run), *sensitivity(run)]:
         for method, cells in table.rows.items():
             for metric, cell in cells.items():
                 low, high = (cell.ours and cell.ours.interval) or (None, None)
-                mean, seeds = (None, 0) if cell.ours is None else (cell.ours.mean, len(cell.ours.values))
-                where = [table.scenario, table.background, method, metric]
-                lines.writerow([*where, mean, low, high, seeds, cell.paper, cell.best])
+                mean, n = (None, 0) if cell.ours is None else (cell.ours.mean, len(cell.ours.values))
+                where = [table.scenario, table.background, table.masks, method, metric]
+                lines.writerow([*where, mean, low, high, n, cell.paper, cell.best])
     return buffer.getvalue()

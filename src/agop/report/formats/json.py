@@ -9,7 +9,7 @@ from typing import Any
 from agop.report.claims import check
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, tables
+from agop.report.tables import Cell, sensitivity, tables
 
 
 @report_format
@@ -23,10 +23,11 @@ def json(run: Run) -> str:
             {
                 "scenario": table.scenario,
                 "background": table.background,
+                "masks": table.masks,
                 "accuracy": table.accuracy and table.accuracy.mean,
                 "rows": {m: {k: _cell(cell) for k, cell in cells.items()} for m, cells in table.rows.items()},
             }
-            for table in tables(run)
+            for table in [*tables(run), *sensitivity(run)]
         ],
     }
     return writer.dumps(content, indent=1) + "\n"
@@ -37,7 +38,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
     return {
         "mean": ours and ours.mean,
         "interval": ours and ours.interval,
-        "seeds": list(ours.values) if ours else [],
+        "values": list(ours.values) if ours else [],
         "paper": cell.paper,
         "best": cell.best,
     }

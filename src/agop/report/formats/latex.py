@@ -16,7 +16,7 @@ def latex(run: Run) -> str:
 def _table(table: Table) -> str:
     head = " & ".join(label.replace(" ↓", r"$\downarrow$") for label in table.labels)
     lines = [
-        rf"{method} & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
+        method.replace("_", r"\_") + " & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
     title = table.title.replace("_", r"\_").replace("–", "--")

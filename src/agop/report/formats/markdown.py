@@ -5,7 +5,7 @@ from __future__ import annotations
 from agop.report.claims import check
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, Table, tables
+from agop.report.tables import Cell, Table, sensitivity, tables
 
 
 @report_format
@@ -15,12 +15,15 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {spec.benchmark}",
         "",
-        f"{spec.seeds} seeds, {spec.epochs} epochs, {spec.test_images} test images, {spec.masks} masks.",
+        f"{spec.seeds} {'seed' if spec.seeds == 1 else 'seeds'}, {spec.epochs} epochs, "
+        f"{spec.test_images} test images, {spec.masks} masks.",
         f"Made by `{about['command']}`",
         f"with {', '.join(f'{name} {number}' for name, number in about['versions'].items())},"
         f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
         "",
-        "Means over seeds; in brackets bootstrap 95 % intervals over seeds; in parentheses the paper's figure.",
+        *_network(run),
+        f"Means over {spec.intervals}; in brackets bootstrap 95 % intervals over {spec.intervals};",
+        "in parentheses the paper's figure.",
         "The best of a column is bold.",
         "",
         "## The paper's claims",
@@ -31,7 +34,15 @@ def markdown(run: Run) -> str:
     ]
     for table in tables(run):
         lines += ["", f"## {table.title}", "", *_lines(table)]
+    for table in sensitivity(run):
+        lines += ["", f"## Variants, on {spec.sensitivity_images} of the images", "", *_lines(table)]
     return "\n".join(lines) + "\n"
+
+
+def _network(run: Run) -> list[str]:
+    """What was trained, where a run could choose."""
+    told = run.about.get("network")
+    return [] if told is None else [f"{told}", ""]
 
 
 def _lines(table: Table) -> list[str]:
