@@ -13,7 +13,8 @@ SOURCE = Path(agop.__file__).parent
 # A module may import from its own line and from the lines above it.
 LAYERS = [
     ["errors"],
-    ["undisturbed", "targets", "files", "registry", "progress"],
+    ["undisturbed", "targets", "files", "registry", "progress", "processes"],
+    ["clevr"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
     ["statistic", "collecting", "preparing"],

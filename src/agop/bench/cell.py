@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +95,22 @@ def _score(
     _write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
     found = score(spec, Entries(scenario, training, priors), prepare(trained.model), test, progress)
     where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
-    right = {"masks": spec.masks, "method": "model", "metric": "accuracy", "value": accuracy(trained.model, test)}
-    _write_lines(part / "rows.jsonl", (where | row for row in [right | {"n": len(test)}, *found.rows]))
+    rows = [*_facts(spec, trained, splits), *found.rows]
+    _write_lines(part / "rows.jsonl", (where | row for row in rows))
     _write_lines(part / "timings.jsonl", (where | row for row in found.timings))
     _write_lines(part / "convergence.jsonl", (where | row for row in trained.noted))
     _write_tensors(part / "scores.safetensors", found.samples)
     (part / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
+    """The model's accuracy on the test data, all of it, and the share of pixels that each kind of mask covers."""
+    training, _, test = splits
+    right = accuracy(trained.model, test)
+    yield {"masks": spec.masks, "method": "model", "metric": "accuracy", "value": right, "n": len(test)}
+    for kind, masks in ({spec.masks: training.masks} | dict(training.others)).items():
+        share = float((masks != 0).double().mean())
+        yield {"masks": kind, "method": "masks", "metric": "coverage", "value": share, "n": len(training)}
 
 
 def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from agop.cli.bench import app as bench
+from agop.cli.data import app as data
 from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
@@ -29,6 +30,7 @@ app.command("explain")(explain)
 app.command("list")(list_)
 app.command("report")(report)
 app.add_typer(bench, name="bench")
+app.add_typer(data, name="data")
 
 
 def main() -> None:

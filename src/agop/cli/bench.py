@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+if TYPE_CHECKING:
+    from agop.bench.spec import RunSpec
+
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
+
+Names = list[str] | None
+Method = Annotated[Names, typer.Option(help="Only this method; can be given several times.")]
+Metric = Annotated[Names, typer.Option(help="Only this metric; can be given several times.")]
+Jobs = Annotated[int | None, typer.Option(help="Processes; by default one a core.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the run folder.")]
 
 
 @app.command("xai-tris")
@@ -18,44 +28,114 @@ def xai_tris(
         "runs/xai-tris"
     ),
     seeds: Annotated[int, typer.Option(help="Trainings of each scenario and background.")] = 3,
-    scenario: Annotated[list[str] | None, typer.Option(help="Only this scenario; can be given several times.")] = None,
-    background: Annotated[list[str] | None, typer.Option(help="uncorrelated or correlated; both by default.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Only this method; can be given several times.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; can be given several times.")] = None,
+    scenario: Annotated[Names, typer.Option(help="Only this scenario; can be given several times.")] = None,
+    background: Annotated[Names, typer.Option(help="uncorrelated or correlated; both by default.")] = None,
+    method: Method = None,
+    metric: Metric = None,
     masks: Annotated[str, typer.Option(help="true, or signed: the public generator's xor masks.")] = "true",
-    jobs: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
+    jobs: Jobs = None,
     quick: Annotated[bool, typer.Option("--quick", help="2 epochs and 100 test images: to see it work.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Throw away what is in the run folder.")] = False,
+    fresh: Fresh = False,
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
-    from agop.bench.runner import run
     from agop.bench.spec import RunSpec
-    from agop.registry import unknown
-    from agop.report.run import Run
-    from agop.report.terminal import show
-
-    def chosen(kind: str, given: list[str] | None, known: list[str]) -> tuple[str, ...]:
-        for name in given or ():
-            if name not in known:
-                raise unknown(kind, name, known)
-        return tuple(name for name in known if not given or name in given)
 
     known = scenarios.names("xai-tris")
     backgrounds = list(dict.fromkeys(b for name in known for b in scenarios.get(name).backgrounds))
-    tasks = chosen("scenario", scenario, known)
+    tasks = _chosen("scenario", scenario, known)
     spec = RunSpec(
         benchmark="xai-tris",
         scenarios=tasks,
-        backgrounds=chosen("background", background, backgrounds),
+        backgrounds=_chosen("background", background, backgrounds),
         seeds=seeds,
-        methods=chosen("method", method, methods.names()),
-        metrics=chosen("metric", metric, metrics.names()),
-        masks=chosen("kind of mask", [masks], ["true", "signed"])[0],
+        methods=_chosen("method", method, methods.names()),
+        metrics=_chosen("metric", metric, metrics.names()),
+        masks=_chosen("kind of mask", [masks], ["true", "signed"])[0],
         epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=100 if quick else 1000,
     )
-    run(spec, out, jobs or os.cpu_count() or 1, fresh=fresh)
+    _run(spec, out, jobs, fresh)
+
+
+@app.command("clevr-xai")
+def clevr_xai(
+    out: Annotated[Path, typer.Option(help="The run folder; one that was begun is gone on with.")] = Path(
+        "runs/clevr-xai"
+    ),
+    data: Annotated[
+        Path | None, typer.Option(help="The official files, unpacked or not; without them scenes are drawn.")
+    ] = None,
+    network: Annotated[str, typer.Option(help="resnet18 or, with ImageNet weights, efficientnet-lite0.")] = "resnet18",
+    weights: Annotated[Path | None, typer.Option(help="ImageNet weights for resnet18, torchvision's file.")] = None,
+    seeds: Annotated[int, typer.Option(help="Trainings; intervals are over samples if it is one.")] = 1,
+    method: Method = None,
+    metric: Metric = None,
+    jobs: Jobs = None,
+    full: Annotated[bool, typer.Option("--full", help="The paper's recipe: 50 epochs, Adam 1e-4, cosine.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="200 scenes, 1 epoch, 20 images: to see it work.")] = False,
+    fresh: Fresh = False,
+) -> None:
+    """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
+    from agop import methods, metrics
+    from agop.bench.entries import BASELINES, CONTROLS
+    from agop.bench.spec import RunSpec
+    from agop.clevr.drawn import drawn
+    from agop.clevr.release import read_release
+    from agop.errors import InputError
+    from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
+
+    if full and quick:
+        raise InputError("--full and --quick are two sizes of one run: give one of them")
+    chosen = Options(
+        data=None if data is None else str(data.resolve()),
+        samples=200 if quick else Options.samples,
+        network=network,
+        weights=None if weights is None else str(weights.resolve()),
+        recipe="paper" if full else "fine-tuning" if weights is not None or network != "resnet18" else "short",
+    )
+    if weights is not None and not weights.is_file():
+        raise InputError(f"weights {weights} is not a file: give torchvision's resnet18-*.pth")
+    variants = [f"gradcam@{LAYERS[network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
+    options = {name: value for name, value in vars(chosen).items() if value != getattr(Options, name)}
+    spec = RunSpec(
+        benchmark="clevr-xai",
+        scenarios=("clevr-xai",),
+        backgrounds=("drawn" if data is None else "official",),
+        seeds=seeds,
+        methods=_chosen("method", method, [*methods.names(), *variants]),
+        metrics=_chosen("metric", metric, metrics.names()),
+        masks="all_objects",
+        epochs=1 if quick else clevr_xai(**options).recipe.epochs,
+        test_images=20 if quick else 500,
+        steps=64 if full else 8,
+        sensitivity=() if method else tuple(f"integrated-gradients@{name}" for name in BASELINES),
+        sensitivity_images=10 if quick else 100,
+        intervals="samples" if seeds == 1 else "seeds",
+        options=options,
+    )
+    if data is None:
+        drawn(chosen.samples, chosen.size, jobs=jobs or os.cpu_count() or 1)
+    else:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(read_release(data).summary())
+    _run(spec, out, jobs, fresh)
+
+
+def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
+    from agop.registry import unknown
+
+    for name in given or ():
+        if name not in known:
+            raise unknown(kind, name, list(known))
+    return tuple(name for name in known if not given or name in given)
+
+
+def _run(spec: RunSpec, out: Path, jobs: int | None, fresh: bool) -> None:
+    from agop.bench.runner import run
+    from agop.report.run import Run
+    from agop.report.terminal import show
+
+    run(spec, out, (os.cpu_count() or 1) if jobs is None else jobs, fresh=fresh)
     console = Console(highlight=False)
     show(Run(out), console)
     console.print(f"\nrows: {out}/rows.jsonl · report: agop report {out} --out report.md", soft_wrap=True)

@@ -74,6 +74,8 @@ class Scenario:
     watched: int = 1000
     # Threads of a process: one, where more would not pay; None for all cores that other processes leave.
     threads: int | None = 1
+    # A sentence for the report, where a run can choose its network or data.
+    told: str | None = None
     configure: Callable[[Mapping[str, Any]], Scenario] | None = None
 
     def configured(self, options: Mapping[str, Any]) -> Scenario:
@@ -84,8 +86,9 @@ class Scenario:
             raise InputError(f"{self.name} takes no options, {', '.join(options)} given: leave them out")
         return self
 
-    def splits(self, background: str, seed: int, masks: str = "true") -> Splits:
-        """Training, validation and test data."""
+    def splits(self, background: str, seed: int, masks: str | None = None) -> Splits:
+        """Training, validation and test data, by default with the first kind of masks."""
+        masks = self.masks[0] if masks is None else masks
         for kind, value, known in (("background", background, self.backgrounds), ("kind of mask", masks, self.masks)):
             if value not in known:
                 raise unknown(kind, value, known)
