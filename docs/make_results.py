@@ -1,4 +1,4 @@
-"""Write docs/results.md to standard output, from the run folder of the bench and that of xor with signed masks."""
+"""Write docs/results.md to standard output, from three run folders: XAI-TRIS, xor with signed masks, CLEVR-XAI."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def signed_table(true: Run, signed: Run) -> list[str]:
     return lines
 
 
-def convergence_table(run: Run) -> list[str]:
-    """Accuracy and the mIoU of the AGOP methods at a few steps, means over seeds, uncorrelated backgrounds."""
+def convergence_table(run: Run, background: str) -> list[str]:
+    """Accuracy and the mIoU of the AGOP methods at a few steps, means over seeds."""
     steps = sorted({row["step"] for row in run.convergence})
     shown = [steps[round(k * (len(steps) - 1) / 6)] for k in range(7)]
     lines = ["| scenario | | " + " | ".join(map(str, shown)) + " |", "|---|---" + "|---" * len(shown) + "|"]
@@ -36,7 +36,7 @@ def convergence_table(run: Run) -> list[str]:
             for step in shown:
                 values = [
                     row["value"] for row in run.convergence
-                    if (row["scenario"], row["background"], row["step"]) == (scenario, "uncorrelated", step)
+                    if (row["scenario"], row["background"], row["step"]) == (scenario, background, step)
                     and (row["method"], row["metric"]) == (method, metric) and row["value"] is not None
                 ]  # fmt: skip
                 cells.append(f"{sum(values) / len(values):.3f}" if values else "–")
@@ -45,8 +45,8 @@ def convergence_table(run: Run) -> list[str]:
 
 
 def main() -> None:
-    """The report of the run, then what the signs in the masks do, then convergence."""
-    true, signed = (Run(Path(folder)) for folder in sys.argv[1:3])
+    """The report of XAI-TRIS, then what the signs in the masks do, then convergence, then CLEVR-XAI."""
+    true, signed, clevr = (Run(Path(folder)) for folder in sys.argv[1:4])
     lines = [
         markdown(true),
         "## XOR: what the signs in the masks do",
@@ -63,7 +63,14 @@ def main() -> None:
         "",
         "Validation data, by training step; diag(M) as collected up to that step, the model's weights of that step.",
         "",
-        *convergence_table(true),
+        *convergence_table(true, "uncorrelated"),
+        "",
+        markdown(clevr),
+        "## Convergence on CLEVR-XAI",
+        "",
+        "100 validation samples, by training step, `all_objects` masks.",
+        "",
+        *convergence_table(clevr, clevr.spec.backgrounds[0]),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table as Drawn
 
-from agop.report.claims import FAILS, HOLDS, check
+from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.run import Run
 from agop.report.tables import Cell, sensitivity, tables
 
@@ -25,6 +25,8 @@ def show(run: Run, console: Console) -> None:
     for checked in check(run):
         colour = _COLOURS.get(checked.verdict, "yellow")
         console.print(f"[{colour}]{checked.verdict:9}[/] {checked.claim}: {checked.figures}", soft_wrap=True)
+    for remark in remarks(run):
+        console.print(remark, soft_wrap=True)
 
 
 def _cell(cell: Cell) -> str:

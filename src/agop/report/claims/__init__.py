@@ -14,4 +14,9 @@ def check(run: Run) -> list[Checked]:
     return [Checked(claim, *verdict(run)) for claim, verdict in _BENCHMARKS.get(run.spec.benchmark, ())]
 
 
-__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check"]
+def remarks(run: Run) -> list[str]:
+    """What the rows say beyond the paper's claims, in sentences."""
+    return clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+
+
+__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "remarks"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agop.report.claims.verdicts import Claim, Verdict, above, bounded, extreme, local_is_vanilla, not_run
+from agop.report.claims.verdicts import FAILS, Claim, Verdict, above, bounded, extreme, local_is_vanilla, not_run
 from agop.report.run import Run
 
 _NAME = "clevr-xai"
@@ -32,6 +32,22 @@ def _gradcam_collapses(run: Run) -> Verdict:
 def _gradcam_recovers(run: Run) -> Verdict:
     finer = next((method for method in run.spec.methods if method.startswith("gradcam@")), None)
     return not_run() if finer is None else _above("pointing_game", finer, "gradcam")(run)
+
+
+def remarks(run: Run) -> list[str]:
+    """What the controls say, in a sentence."""
+    controls = ("centre", "mean-mask")
+    metrics = [metric for metric in ("iou", "energy", "average_precision") if metric in run.spec.metrics]
+    lost = [
+        f"{control} in {run.metrics[metric]['label']}"
+        for control in controls
+        for metric in metrics
+        if _above(metric, "agop-global", control)(run)[0] == FAILS
+    ]
+    if not lost:
+        return []
+    told = "AGOP-Global scores below maps that know nothing of the model"
+    return [f"{told} ({', '.join(lost)}): what it scores here may be no more than where objects tend to stand."]
 
 
 CLAIMS: tuple[Claim, ...] = (

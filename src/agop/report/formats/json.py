@@ -6,7 +6,7 @@ import json as writer
 from dataclasses import asdict
 from typing import Any
 
-from agop.report.claims import check
+from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
 from agop.report.tables import Cell, sensitivity, tables
@@ -19,6 +19,7 @@ def json(run: Run) -> str:
         "spec": asdict(run.spec),
         "about": run.about,
         "claims": [asdict(checked) for checked in check(run)],
+        "remarks": remarks(run),
         "tables": [
             {
                 "scenario": table.scenario,

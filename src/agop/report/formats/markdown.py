@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agop.report.claims import check
+from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
 from agop.report.tables import Cell, Table, sensitivity, tables
@@ -31,6 +31,7 @@ def markdown(run: Run) -> str:
         "| claim | verdict | figures |",
         "|---|---|---|",
         *(f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)),
+        *(line for remark in remarks(run) for line in ("", remark)),
     ]
     for table in tables(run):
         lines += ["", f"## {table.title}", "", *_lines(table)]
