@@ -15,7 +15,7 @@ def average_precision(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
     """Σ over thresholds of (rise in recall) · precision (N,). Pixels of equal value enter together."""
     batch = located(maps, masks, signed=signed)
     values, order = batch.maps.sort(dim=1, descending=True)
-    hits = (batch.masks > 0).gather(1, order).cumsum(dim=1).double()
+    hits = batch.inside.gather(1, order).cumsum(dim=1).double()
     ranks = torch.arange(1, values.shape[1] + 1, device=values.device)
     # A pixel's precision is that at the last pixel of its value; walking back from there, it is carried.
     last = torch.ones_like(values, dtype=torch.bool)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -52,14 +53,24 @@ def metric(
 
 @dataclass(frozen=True)
 class Located:
-    """A batch with its pixels in a row: maps (N,P), masks (N,P) of the same dtype, the maps' sums (N,), and which
-    samples are defined (N,).
+    """A batch with its pixels in a row: maps (N,P), the truth (N,P) as given, the maps' sums (N,), and which samples
+    are defined (N,).
     """
 
     maps: Tensor
-    masks: Tensor
+    truth: Tensor
     totals: Tensor
     defined: Tensor
+
+    @cached_property
+    def masks(self) -> Tensor:
+        """The truth (N,P) as numbers, 0, 1 or −1, of the maps' dtype."""
+        return self.truth.to(self.maps.dtype)
+
+    @cached_property
+    def inside(self) -> Tensor:
+        """True (N,P) in the mask."""
+        return self.truth if self.truth.dtype == torch.bool else self.truth > 0
 
     def scores(self, values: Tensor) -> Tensor:
         """The values (N,), NaN where the score is undefined."""
@@ -75,13 +86,13 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
         told = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
         raise InputError(f"{told}: give one mask a map, of the same size")
     rows = maps.flatten(1).to(wide(maps.dtype))
-    if bool((rows < 0).any()):
+    if float(rows.detach().min() if rows.numel() else 0) < 0:
         raise InputError(f"maps go down to {float(rows.min()):.3g}: give non-negative ones, for example maps.abs()")
     if masks.dtype != torch.bool:
         _check_values(masks, (-1, 0, 1) if signed else (0, 1))
     truth = masks.flatten(1).to(maps.device)
     totals = _totals(rows)
-    return Located(rows, truth.to(rows.dtype), totals, ~_any(_undefined(totals, truth)))
+    return Located(rows, truth, totals, ~_any(_undefined(totals, truth)))
 
 
 def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
@@ -110,7 +121,7 @@ def _totals(maps: Tensor) -> Tensor:
 def _undefined(totals: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     # Maps are not negative, so their sums tell: zero or not finite.
     nowhere = torch.zeros_like(totals, dtype=torch.bool)
-    empty = nowhere if masks is None else ~masks.flatten(1).to(totals.device).bool().any(dim=1)
+    empty = nowhere if masks is None else torch.count_nonzero(masks.flatten(1), dim=1).to(totals.device) == 0
     return ~totals.isfinite(), totals == 0, empty
 
 

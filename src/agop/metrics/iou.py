@@ -20,5 +20,5 @@ def iou(maps: Any, masks: Any, *, cut: float = 0.5, signed: bool = False) -> Ten
     low, high = batch.maps.amin(dim=1, keepdim=True), batch.maps.amax(dim=1, keepdim=True)
     chosen = batch.maps - low >= cut * (high - low)
     inside = (chosen * batch.masks).sum(dim=1, dtype=torch.float64)
-    union = (chosen | (batch.masks != 0)).sum(dim=1)
+    union = (chosen | (batch.truth != 0)).sum(dim=1)
     return torch.where((high > low)[:, 0], batch.scores(inside / union), torch.nan)

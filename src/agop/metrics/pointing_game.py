@@ -14,4 +14,4 @@ def pointing_game(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
     """1 if the map's highest pixel is in the mask, else 0 (N,). Of several highest pixels, the share inside."""
     batch = located(maps, masks, signed=signed)
     peak = batch.maps == batch.maps.amax(dim=1, keepdim=True)
-    return batch.scores((peak & (batch.masks > 0)).sum(dim=1) / peak.sum(dim=1))
+    return batch.scores((peak & batch.inside).sum(dim=1) / peak.sum(dim=1))
