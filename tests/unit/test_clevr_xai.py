@@ -2,20 +2,23 @@
 
 import hashlib
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-import warnings
 
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from agop.bench.rows import read
-from agop.clevr.drawn import drawn, masks_of, sample_of
+from agop.clevr.drawn import cache_folder, drawn, masks_of, sample_of
 from agop.clevr.render import object_masks, render
-from agop.errors import AGOPWarning, InputError, ModelError, UnknownNameError
+from agop.cli.bench import app
+from agop.errors import AGOPError, AGOPWarning, InputError, ModelError, UnknownNameError
 from agop.networks import ResNet18
 from agop.networks.pretrained import efficientnet_lite0, resnet18
 from agop.pictures import IMAGENET
@@ -29,13 +32,8 @@ FEW = 60
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def pictures(cache):
-    return drawn(FEW, cache=cache, jobs=2)
+def pictures():
+    return drawn(FEW, jobs=2)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -52,8 +50,7 @@ def test_one_question_a_scene_gives_the_papers_numbers():
     assert (len(training), len(validation)) == (3962, 990)
 
 
-def test_the_split_is_made_by_the_seed_and_no_picture_is_in_both_parts(cache, monkeypatch):
-    monkeypatch.setenv("AGOP_CACHE", str(cache))
+def test_the_split_is_made_by_the_seed_and_no_picture_is_in_both_parts():
     scenario = clevr_xai(samples=FEW)
     training, validation, test = scenario.splits("drawn", 0, "all_objects")
     assert (len(training), len(validation)) == (48, 12)
@@ -67,8 +64,7 @@ def test_the_split_is_made_by_the_seed_and_no_picture_is_in_both_parts(cache, mo
     assert set(other[0].others) == {"all_objects", "dominant"}
 
 
-def test_images_are_normalised_as_imagenet_has_it(cache, pictures, monkeypatch):
-    monkeypatch.setenv("AGOP_CACHE", str(cache))
+def test_images_are_normalised_as_imagenet_has_it(pictures):
     _, validation, _ = clevr_xai(samples=FEW).splits("drawn", 0, "all_objects")
     _, rows = by_scene(pictures.scenes, 0)
     red = pictures.pictures[rows[0], 5, 7, 0] / 255
@@ -105,9 +101,11 @@ def test_masks_cover_what_the_paper_says():
     assert covered[1] == pytest.approx(0.023, abs=0.01)
 
 
-def test_the_cache_is_used_checked_and_repaired(cache, pictures):
-    files = sorted(cache.glob("clevr/*/*.npz"))
-    assert len(files) == 2
+def test_the_cache_is_used_checked_and_repaired(pictures, tmp_path):
+    shutil.copytree(cache_folder(), tmp_path, dirs_exist_ok=True)
+    cache, files = tmp_path, sorted(tmp_path.glob("clevr/*/*.npz"))[:3]
+    assert len(files) == 3
+    assert str(cache_folder()) == os.environ["AGOP_CACHE"]
     then = [path.stat().st_mtime_ns for path in files]
     again = drawn(FEW, cache=cache)
     assert [path.stat().st_mtime_ns for path in files] == then
@@ -271,21 +269,20 @@ def test_the_official_form_runs_too(tmp_path):
     assert "clevr-xai / official" in report
 
 
-def test_mistakes(tmp_path):
-    for arguments, message in (
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         (["--network", "resnet50"], "did you mean 'resnet18'"),
         (["--full"], "give one of them"),
-        (["--weights", tmp_path / "none.pth"], "is not a file"),
-        (["--data", tmp_path], "clevr-xai"),
+        (["--weights", "none.pth"], "is not a file"),
+        (["--data", "."], "download CLEVR-XAI_v1.0.zip"),
         (["--method", "gradcam@layer9"], "no method is named"),
-    ):
-        done = run(*QUICK, *arguments, "--out", tmp_path / "run")
-        assert done.returncode == 2, done.stdout
-        assert message in done.stderr
-        assert not (tmp_path / "run").exists()
-
-
-def test_no_warning_is_left_by_the_drawing():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        sample_of(5, 5)
+        (["--metric", "enrgy"], "did you mean 'energy'"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*QUICK[1:], *arguments, "--out", "run"])
+    assert isinstance(done.exception, AGOPError)
+    assert message in str(done.exception)
+    assert not (tmp_path / "run").exists()

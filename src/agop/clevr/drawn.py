@@ -25,7 +25,7 @@ from agop.progress import track
 
 # A new number for every change of the pictures: what another version drew is not used.
 _VERSION = 1
-_A_CHUNK = 50
+_A_CHUNK = 20
 # Sample n takes the first scene of n, n + this, n + twice this … that fits the task: no scene is taken twice.
 _STRIDE = 10_000_000
 

@@ -1,0 +1,11 @@
+"""What all tests share."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def scenes_are_drawn_into_a_folder_of_the_tests(tmp_path_factory):
+    """Not into the user's cache; subprocesses see it, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGOP_CACHE", str(tmp_path_factory.mktemp("agop-cache")))
+        yield
