@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
     """The items one by one, with a bar while they go by; `total` is for items that do not know how many they are."""
-    if not show:
+    if not show or multiprocessing.parent_process() is not None:  # a worker's bar would draw over its parent's
         yield from items
         return
     total = len(items) if isinstance(items, Sized) else total

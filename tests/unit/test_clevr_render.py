@@ -43,10 +43,10 @@ def alone(thing):
 def test_a_scene_is_the_same_in_any_process_and_so_is_its_picture():
     code = (
         "import hashlib; from agop.clevr.scene import random_scene; from agop.clevr.render import render\n"
-        "s = random_scene(7, 3, 'metal'); print(s); print(hashlib.sha256(render(s, 32, 24).tobytes()).hexdigest())"
+        "s = random_scene(7, 3); print(s); print(hashlib.sha256(render(s, 32, 24).tobytes()).hexdigest())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    scene = random_scene(7, 3, "metal")
+    scene = random_scene(7, 3)
     assert done.stdout == f"{scene}\n{hashlib.sha256(render(scene, 32, 24).tobytes()).hexdigest()}\n"
 
 
@@ -107,17 +107,7 @@ def test_things_are_placed_anew_until_all_can_be_seen(monkeypatch):
     assert object_masks(random_scene(7, 10), 480, 320).sum(axis=(1, 2)).min() < 200
 
 
-@pytest.mark.parametrize("dominant", ["metal", "rubber"])
-def test_the_dominant_material_has_60_to_100_percent(dominant):
-    scenes = [random_scene(1, index, dominant) for index in range(30)]
-    shares = [np.mean([thing.material == dominant for thing in scene.things]) for scene in scenes]
-    assert min(shares) >= 0.6
-    assert min(shares) < 0.7
-    assert max(shares) == 1
-    assert len(set(shares)) > 4
-
-
-def test_without_one_both_materials_occur_and_all_else_does():
+def test_both_materials_occur_and_all_else_does():
     things = [thing for scene in SCENES for thing in scene.things]
     assert 0.25 < np.mean([thing.material == "metal" for thing in things]) < 0.75
     assert {thing.color for thing in things} == set(COLORS)
@@ -135,8 +125,6 @@ def test_cameras_and_lamps_are_jittered():
 
 
 def test_names_that_nothing_carries():
-    with pytest.raises(UnknownNameError, match=r"wood.*metal"):
-        random_scene(0, 0, "wood")
     with pytest.raises(UnknownNameError, match=r"color.*pink.*purple"):
         replace(BALL, color="pink")
 

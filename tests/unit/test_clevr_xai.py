@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from agop.bench.rows import read
 from agop.clevr.drawn import cache_folder, drawn, masks_of, sample_of
+from agop.clevr.pictures import official
 from agop.clevr.render import object_masks, render
 from agop.cli.bench import app
 from agop.errors import AGOPError, AGOPWarning, InputError, ModelError, UnknownNameError
@@ -239,7 +240,7 @@ def test_killed_after_an_epoch_it_goes_on_and_ends_with_the_same_rows(tmp_path):
         "from agop.bench.spec import RunSpec; from agop.bench.cell import run_cells\n"
         "spec = RunSpec('clevr-xai', ('clevr-xai',), ('drawn',), 1, ('vanilla', 'agop-global@training'), ('iou',),\n"
         "               masks='all_objects', epochs=3, test_images=8, options={'samples': 60})\n"
-        "run_cells(spec, spec.cells(), Path(sys.argv[1]), 1, lambda done: None)\n"
+        "run_cells(spec, spec.cells(), Path(sys.argv[1]), lambda done: None)\n"
     )
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     subprocess.run([sys.executable, script, whole], check=True)
@@ -258,6 +259,32 @@ def test_killed_after_an_epoch_it_goes_on_and_ends_with_the_same_rows(tmp_path):
 
 
 @pytest.mark.slow
+def test_without_mask_pictures_the_ground_truths_are_scored(tmp_path):
+    scenes = {index: ("mmmrr", "rrrrm")[index % 2] for index in range(20)}
+    write_official(tmp_path / "release", scenes, {index: index for index in scenes})
+    shutil.rmtree(tmp_path / "release" / "masks")
+    done = run(*QUICK, *METHODS[:2], "--data", tmp_path / "release", "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert {row["masks"] for row in read(tmp_path / "run")} == {"all_objects", "single_object"}
+
+
+def test_scenes_are_told_apart_by_their_pictures_names(tmp_path):
+    """Whatever index a question gives: the split must not put a picture on both sides."""
+    scenes = dict.fromkeys(range(4), "mmm")
+    write_official(tmp_path, scenes, {index: index % 4 for index in range(12)})
+    path = tmp_path / "CLEVR-XAI_simple_questions.json"
+    asked = json.loads(path.read_text())
+    for place, question in enumerate(asked["questions"]):
+        question["image_index"] = place
+    path.write_text(json.dumps(asked))
+    found = official(tmp_path, 16)
+    assert len(found.scenes) == 12
+    assert len(set(found.scenes)) == 4
+    assert len({picture.tobytes() for picture in found.pictures[found.scenes == 0]}) == 1
+    assert len(official(tmp_path, 16, 5).scenes) == 5
+
+
+@pytest.mark.slow
 def test_the_official_form_runs_too(tmp_path):
     """A miniature release with enough scenes for two sides."""
     scenes = {index: ("mmmrr", "rrrrm")[index % 2] for index in range(20)}
@@ -266,6 +293,7 @@ def test_the_official_form_runs_too(tmp_path):
     assert done.returncode == 0, done.stderr
     report = run("report", tmp_path / "run").stdout
     assert "the official pictures" in report
+    assert "found: 20 scenes" in report  # what the reader found, kept and dropped
     assert "clevr-xai / official" in report
 
 

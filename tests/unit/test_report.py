@@ -3,15 +3,18 @@
 import csv
 import io
 import json
+import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from rich.console import Console
+from safetensors.numpy import save
 
 from agop.bench.spec import RunSpec
 from agop.errors import FileError, UnknownNameError
-from agop.report.claims import check
+from agop.report.claims import check, remarks
 from agop.report.formats import registry
 from agop.report.run import Estimate, Run, paper
 from agop.report.tables import tables
@@ -217,3 +220,74 @@ def test_what_is_no_run(tmp_path):
     (tmp_path / "spec.json").write_text("{}")
     with pytest.raises(FileError, match="not a run folder"):
         Run(tmp_path)
+
+
+def test_claims_about_scores_that_are_not_there_are_undecided(tmp_path):
+    run = made(tmp_path, lambda row: {"value": None} if row["metric"] == "iou" else None)
+    assert verdicts(run)["IG is first in mIoU on translations_rotations"] == "undecided"
+
+
+def test_no_method_is_first_among_fewer_than_the_paper_s(tmp_path):
+    """Best of three is not best of all."""
+    made(tmp_path)
+    spec = json.loads((tmp_path / "spec.json").read_text())
+    spec["methods"] = ["random", "vanilla", "integrated-gradients"]
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    assert verdicts(Run(tmp_path))["IG is first in mIoU on translations_rotations"] == "undecided"
+
+
+def clevr(folder, scores):
+    """A CLEVR-XAI run of one seed with these scores (N,) of each method, in all metrics."""
+    methods = tuple(scores)
+    spec = RunSpec(
+        "clevr-xai", ("clevr-xai",), ("drawn",), 1, methods, ("iou", "energy"), masks="all_objects", intervals="samples",
+        sensitivity=("integrated-gradients@black",), sensitivity_images=2,
+    )  # fmt: skip
+    spec.save(folder)
+    about = {
+        "metrics": {name: {"label": name, "higher_is_better": True} for name in spec.metrics}, "command": "agop",
+        "versions": {}, "hardware": {"cores": 2, "machine": "x"}, "network": "a network", "notes": ["kept: 3"],
+    }  # fmt: skip
+    (folder / "about.json").write_text(json.dumps(about))
+    where = {"scenario": "clevr-xai", "background": "drawn", "seed": 0, "masks": "all_objects"}
+    rows = [where | {"method": "masks", "metric": "coverage", "value": 0.162, "n": 9}]
+    samples = {}
+    for method, values in (scores | {"integrated-gradients@black": [0.5, 0.7]}).items():
+        for metric in spec.metrics:
+            rows.append(where | {"method": method, "metric": metric, "value": float(np.nanmean(values)), "n": 3})
+            samples[f"all_objects/{method}/{metric}"] = np.array(values)
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("timings", "convergence"):
+        (folder / f"{name}.jsonl").write_text(json.dumps(where | {"method": "m", "metric": "n", "value": 1}) + "\n")
+    (folder / "cells" / "clevr-xai-drawn-000").mkdir(parents=True)
+    (folder / "cells" / "clevr-xai-drawn-000" / "scores.safetensors").write_bytes(save(samples))
+    return Run(folder)
+
+
+def test_over_samples_differences_are_paired_where_both_are_defined(tmp_path):
+    run = clevr(tmp_path, {"agop-global": [0.3, 0.5, math.nan], "integrated-gradients": [0.1, 0.2, 0.9]})
+    difference = run.difference("clevr-xai", "drawn", "iou", "agop-global", "integrated-gradients")
+    assert difference.values == pytest.approx((0.2, 0.3))
+    assert verdicts(run)["AGOP-Global is above IG in mIoU"] == "holds"
+    assert verdicts(run)["AGOP-Weighted is above IG in mIoU"] == "undecided"
+
+
+def test_the_report_says_if_agop_global_is_no_better_than_a_control(tmp_path):
+    even = clevr(tmp_path / "even", {"agop-global": [0.3, 0.4], "centre": [0.3, 0.4], "mean-mask": [0.1, 0.1]})
+    (told,) = remarks(even)
+    assert "centre in iou" in told
+    assert "mean-mask" not in told
+    assert told in registry.get("markdown")(even)
+    better = clevr(tmp_path / "better", {"agop-global": [0.3, 0.4], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]})
+    assert remarks(better) == []
+
+
+def test_a_clevr_report_has_its_variants_and_notes_in_every_form(tmp_path):
+    run = clevr(tmp_path, {"agop-global": [0.3, 0.4], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]})
+    for form in ("markdown", "csv", "json", "latex"):
+        assert "integrated-gradients@black" in registry.get(form)(run)
+    text = registry.get("markdown")(run)
+    assert "a network" in text
+    assert "kept: 3" in text
+    assert "all_objects masks on 16.2% of the pixels" in text
+    assert r"16.2\% of the pixels" in registry.get("latex")(run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
-from agop.bench.scoring import Row, score, watched
+from agop.bench.scoring import Row, row, score, watched
 from agop.bench.spec import Cell, RunSpec
 from agop.bench.training import Task, Trained, accuracy, train
 from agop.errors import AGOPWarning
@@ -33,24 +32,22 @@ _TRAINING = 0.6
 Progress = Callable[[float], None]
 
 
-def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, processes: int, progress: Progress) -> None:
+def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
     """Compute cells of one scenario and background into folder/cells/NAME, their networks trained together."""
     scenario = scenarios.get(cells[0].scenario).configured(spec.options)
-    torch.set_num_threads(scenario.threads or max(1, (os.cpu_count() or 1) // processes))
+    torch.set_num_threads(scenario.threads)
     parts = [_part(folder, cell) for cell in cells]
     data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]
     tasks = [
         Task(cell.seed, training, validation, part, _watcher(scenario, spec, validation))
         for cell, part, (training, validation, _) in zip(cells, parts, data, strict=True)
     ]
-    with warnings.catch_warnings():
-        # The coarse map of the paper's GradCAM is what is measured here.
-        warnings.simplefilter("ignore", AGOPWarning)
-        pupils = train(scenario, tasks, spec.epochs, lambda done: progress(_TRAINING * done))
-        for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, pupils, data, strict=True)):
-            share = (1 - _TRAINING) / len(cells)
-            _score(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
-            part.rename(folder / "cells" / cell.name)
+    pupils = train(scenario, tasks, spec.epochs, lambda done: progress(_TRAINING * done))
+    for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, pupils, data, strict=True)):
+        share = (1 - _TRAINING) / len(cells)
+        _score(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
+        done = part.rename(folder / "cells" / cell.name)
+        (done / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _shifted(progress: Progress, begun: float, share: float) -> Progress:
@@ -69,7 +66,8 @@ def _watcher(scenario: Scenario, spec: RunSpec, validation: Split) -> Callable[[
     few = validation.first(scenario.watched)
 
     def watch(model: nn.Module, prior: AGOP) -> list[Row]:
-        return list(watched(model, prior, few, accuracy(model, validation), spec.masks == "signed"))
+        right = row("model", "accuracy", accuracy(model, validation), len(validation))
+        return [right, *watched(model, prior, few, spec.masks == "signed")]
 
     return watch
 
@@ -93,14 +91,16 @@ def _score(
     for kind, prior in priors.items():
         prior.save(part / ("agop.safetensors" if kind == scenario.prior else f"agop-{kind}.safetensors"))
     _write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
-    found = score(spec, Entries(scenario, training, priors), prepare(trained.model), test, progress)
+    with warnings.catch_warnings():
+        # The coarse map of the paper's GradCAM is what is measured here.
+        warnings.simplefilter("ignore", AGOPWarning)
+        found = score(spec, Entries(scenario, training, priors), prepare(trained.model), test, progress)
     where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
     rows = [*_facts(spec, trained, splits), *found.rows]
     _write_lines(part / "rows.jsonl", (where | row for row in rows))
     _write_lines(part / "timings.jsonl", (where | row for row in found.timings))
     _write_lines(part / "convergence.jsonl", (where | row for row in trained.noted))
     _write_tensors(part / "scores.safetensors", found.samples)
-    (part / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:

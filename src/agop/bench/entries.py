@@ -18,7 +18,7 @@ from agop.scenarios import Scenario, Split
 from agop.statistic import AGOP
 
 CONTROLS = ("centre", "mean-mask")
-BASELINES = ("black", "mean", "blurred", "training")
+BASELINES = ("zero", "black", "mean", "blurred", "training")
 _SEVERAL = 5
 
 
@@ -66,9 +66,12 @@ class Entries:
 
     def _baseline(self, name: str) -> Baseline:
         images = self.training.images
+        if name == "zero":
+            return 0.0
         if name == "black":
-            # No picture is darker: the smallest value of each channel is the scaled 0.
-            return images.amin(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
+            if self.scenario.black is None:
+                raise InputError(f"{self.scenario.name} does not say what black is: leave @black out")
+            return torch.tensor(self.scenario.black)[:, None, None].expand_as(images[0])
         if name == "mean":
             return images.mean(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
         if name == "training":

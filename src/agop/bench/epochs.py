@@ -82,10 +82,12 @@ def _resumed(pupil: Pupil, parts: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         return 0, {}
     try:
         state = torch.load(io.BytesIO(read_whole(path)), weights_only=True)
-    except (FileError, RuntimeError, UnpicklingError, EOFError, ValueError) as error:
+        begun, best, noted = int(state["epoch"]), dict(state["best"]), list(state["noted"])
+        held = {name: state[name] for name in parts}
+    except (FileError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
         warn(f"{path} cannot be read, the training begins anew: {error}")
         return 0, {}
     for name, part in parts.items():
-        part.load_state_dict(state[name])
-    pupil.noted[:] = state["noted"]
-    return int(state["epoch"]), dict(state["best"])
+        part.load_state_dict(held[name])
+    pupil.noted[:] = noted
+    return begun, best

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
@@ -31,11 +31,8 @@ from agop.processes import end_with_parent
 _MOST_TOGETHER = 5
 
 
-def run(spec: RunSpec, folder: Path, jobs: int, *, fresh: bool = False) -> None:
-    """Compute the cells that are not there yet, then the run's rows. Ends with the folder whole, or raises."""
-    if jobs < 1:
-        raise InputError(f"jobs is {jobs}: give 1 or more")
-    _open(spec, folder, fresh)
+def run(spec: RunSpec, folder: Path, jobs: int) -> None:
+    """Compute the cells of a begun run that are not there yet, then its rows. Ends with the folder whole, or raises."""
     missing = [cell for cell in spec.cells() if not (folder / "cells" / cell.name / "rows.jsonl").exists()]
     done = len(spec.cells()) - len(missing)
     if missing:
@@ -46,8 +43,8 @@ def run(spec: RunSpec, folder: Path, jobs: int, *, fresh: bool = False) -> None:
     collect(spec, folder)
 
 
-def _open(spec: RunSpec, folder: Path, fresh: bool) -> None:
-    """A folder for this specification: a new one, or one that was begun with the same."""
+def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[str] = ()) -> None:
+    """A folder for this specification: a new one, or one that was begun with the same. Notes go into the report."""
     if fresh and (folder / "spec.json").exists():
         shutil.rmtree(folder)
     if (folder / "spec.json").exists():
@@ -59,7 +56,7 @@ def _open(spec: RunSpec, folder: Path, fresh: bool) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is there and is not a run folder: name another --out")
     spec.save(folder)
-    write_whole(folder / "about.json", json.dumps(_about(spec), indent=1).encode())
+    write_whole(folder / "about.json", json.dumps(_about(spec) | {"notes": list(notes)}, indent=1).encode())
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:
@@ -87,10 +84,9 @@ def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iter
     heard = context.Queue()
     groups = {_name(group): group for group in _groups(cells, jobs)}
     fractions = dict.fromkeys(groups, 0.0)
-    processes = min(jobs, len(groups))
-    pool = ProcessPoolExecutor(processes, context, _begin_work, (heard,))
+    pool = ProcessPoolExecutor(max(1, min(jobs // _threads(spec), len(groups))), context, _begin_work, (heard,))
     try:
-        waiting = {pool.submit(_work, spec, group, folder, processes): name for name, group in groups.items()}
+        waiting = {pool.submit(_work, spec, group, folder): name for name, group in groups.items()}
         while waiting:
             finished, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -102,6 +98,12 @@ def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iter
         for process in list((pool._processes or {}).values()):
             process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _threads(spec: RunSpec) -> int:
+    from agop import scenarios
+
+    return scenarios.get(spec.scenarios[0]).configured(spec.options).threads
 
 
 def _groups(cells: list[Cell], jobs: int) -> list[list[Cell]]:
@@ -125,10 +127,10 @@ def _begin_work(heard: Any) -> None:
     end_with_parent()
 
 
-def _work(spec: RunSpec, group: list[Cell], folder: Path, processes: int) -> None:
+def _work(spec: RunSpec, group: list[Cell], folder: Path) -> None:
     from agop.bench.cell import run_cells
 
-    run_cells(spec, group, folder, processes, lambda fraction: _heard.put((_name(group), fraction)))
+    run_cells(spec, group, folder, lambda fraction: _heard.put((_name(group), fraction)))
 
 
 def _hear(heard: Any, fractions: dict[str, float]) -> str:
@@ -148,6 +150,8 @@ def _raise_if_failed(future: Future[None], name: str) -> None:
     except BrokenProcessPool as error:
         raise ModelError(f"a worker process died while {name} was waiting or at work: run again to go on") from error
     except FileError as error:
+        if "could not write" not in str(error):
+            raise
         raise FileError(f"{error}; the cells that are done are safe: make room and run again to go on") from error
 
 

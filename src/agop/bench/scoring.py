@@ -37,7 +37,7 @@ def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progre
     for place, (name, data, ask) in enumerate(plan):
         entry = entries.entry(name)
         maps, milliseconds = timed_maps(model, data.images, entry.method, entry.prior, None, entry.layer)
-        found.timings.append(_row(name, "milliseconds", milliseconds, len(data)))
+        found.timings.append(row(name, "milliseconds", milliseconds, len(data)))
         for kind, masks in ({spec.masks: data.masks} | dict(data.others)).items():
             why = reasons(maps, masks)
             for metric in spec.metrics:
@@ -52,16 +52,16 @@ def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progre
     return found
 
 
-def watched(model: nn.Module, prior: AGOP, data: Split, accuracy: float, signed: bool) -> Iterator[Row]:
+def watched(model: nn.Module, prior: AGOP, data: Split, signed: bool) -> Iterator[Row]:
     """The quality of the AGOP methods at a snapshot, with the model of that step."""
-    yield _row("model", "accuracy", accuracy, len(data))
     for method in _CONVERGING[0]:
         maps = explain(model, data.images, method, prior)
         for name in _CONVERGING[1]:
             scores = metrics.get(name)(maps, data.masks, signed=signed)
             told = summary(scores, [])
-            yield _row(method, name, told["value"], told["n"])
+            yield row(method, name, told["value"], told["n"])
 
 
-def _row(method: str, metric: str, value: float | None, n: int) -> Row:
+def row(method: str, metric: str, value: float | None, n: int) -> Row:
+    """A row, but for where it was found."""
     return {"method": method, "metric": metric, "value": value, "n": n}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.bench.training import Pupil, optimizer_for
+from agop.errors import InputError
 from agop.gradients import Gradients, derivative
 from agop.scenarios import Recipe
 from agop.targets import predicted
@@ -18,6 +19,8 @@ Together = Callable[[Weights, Tensor], Tensor]
 
 def taught_together(pupils: Sequence[Pupil], together: Together, recipe: Recipe, epochs: int) -> Iterator[float]:
     """As `taught` for each, but a step is one forward pass of all, and backward once to weights, once to images."""
+    if recipe.flips or recipe.best or recipe.schedule != "cosine":
+        raise InputError("networks that train together keep to the cosine schedule, without flips or a best epoch")
     weights = stacked([pupil.model for pupil in pupils])
     splits = [pupil.task.training for pupil in pupils]
     images, labels = torch.stack([split.images for split in splits]), torch.stack([split.labels for split in splits])

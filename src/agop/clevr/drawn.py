@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agop.clevr.masks import RELEASED, Mask, resized
-from agop.clevr.pictures import KINDS, Pictures
+from agop.clevr.pictures import Pictures
 from agop.clevr.questions import Sample, dominance, questions_about
+from agop.clevr.release import KINDS
 from agop.clevr.render import object_masks, render
 from agop.clevr.scene import Scene, random_scene
 from agop.errors import FileError, InputError, warn
@@ -70,7 +71,7 @@ def sample_of(seed: int, number: int) -> tuple[Scene, Sample]:
 
 
 def masks_of(scene: Scene, sample: Sample, size: int) -> Mask:
-    """The masks (kinds,size,size): exact at the release's 128×128, then by the benchmark's own resizing rule."""
+    """The masks (kinds,size,size): exact at the release's 128×128, then made smaller by `resized`."""
     things = object_masks(scene, RELEASED, RELEASED)
     kinds = (things.any(axis=0), things[sample.queried], things[list(sample.dominant)].any(axis=0))
     return resized(np.stack(kinds), size)

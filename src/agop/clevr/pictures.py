@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +10,7 @@ from numpy.typing import NDArray
 
 from agop.clevr.masks import Mask, resized
 from agop.clevr.release import read_release
-from agop.errors import FileError
 from agop.progress import track
-
-KINDS = ("all_objects", "single_object", "dominant")
 
 
 @dataclass(frozen=True)
@@ -27,21 +23,22 @@ class Pictures:
     masks: dict[str, Mask]
 
 
-def official(folder: Path, size: int, report: Callable[[str], None] = lambda line: None) -> Pictures:
-    """The samples of an official release that have all kinds of masks, at the benchmark's own resizing rule."""
-    release = read_release(folder, report)
-    report(release.summary())
-    pictures, labels, scenes = [], [], []
-    masks: dict[str, list[Mask]] = {kind: [] for kind in KINDS}
-    for sample in track(release.samples, "reading pictures"):
-        found = release.masks(sample)
-        if any(kind not in found for kind in KINDS):
-            continue
-        pictures.append(release.picture(sample, size))
-        labels.append(sample.label)
-        scenes.append(sample.image_index)
-        for kind, kept in masks.items():
-            kept.append(resized(found[kind], size))
-    if not pictures:
-        raise FileError(f"{folder} has no sample with mask pictures, which tell the dominant objects: get them, too")
-    return Pictures(np.stack(pictures), np.array(labels), np.array(scenes), {k: np.stack(m) for k, m in masks.items()})
+def official(folder: Path, size: int, samples: int | None = None) -> Pictures:
+    """The samples of an official release, the first so many if told, masks resized by `resized`.
+
+    Without any mask picture there is no kind "dominant"; if only some have one, the others are left out, as
+    `Release.summary` says.
+    """
+    release = read_release(folder)
+    kinds = release.kinds
+    complete = [sample for sample in release.samples if release.without_dominant == 0 or "dominant" not in kinds
+                or "dominant" in release.masks(sample)]  # fmt: skip
+    kept = complete if samples is None else complete[:samples]
+    masks = [release.masks(sample) for sample in track(kept, "reading pictures")]
+    _, scenes = np.unique([sample.image_filename for sample in kept], return_inverse=True)
+    return Pictures(
+        np.stack([release.picture(sample, size) for sample in kept]),
+        np.array([sample.label for sample in kept]),
+        scenes,
+        {kind: np.stack([resized(found[kind], size) for found in masks]) for kind in kinds},
+    )

@@ -14,34 +14,23 @@ from agop.clevr.things import COLORS, MATERIALS, RADIUS, SHAPES, Thing
 from agop.clevr.vectors import Floats
 
 FEWEST, MOST = 3, 10
-DOMINANT_PERCENT = 60
 # Free floor between two things, and between their middles along CLEVR's four directions.
 GAP, MARGIN = 0.25, 0.4
 _REACH, _TRIES = 3.0, 50
 
 
-def random_things(random: np.random.Generator, dominant: str | None) -> list[Thing]:
-    """From 3 to 10 things, all of them still in the middle; of a dominant material at least 60 %."""
+def random_things(random: np.random.Generator) -> list[Thing]:
+    """From 3 to 10 things, all of them still in the middle."""
     number = int(random.integers(FEWEST, MOST + 1))
     drawn = zip(
         random.choice(SHAPES, number).tolist(),
         random.choice(list(RADIUS), number).tolist(),
-        _materials(random, number, dominant),
+        random.choice(MATERIALS, number).tolist(),
         random.choice(list(COLORS), number).tolist(),
         random.uniform(0, 360, number).tolist(),
         strict=True,
     )
     return [Thing(shape, size, material, color, 0.0, 0.0, turned) for shape, size, material, color, turned in drawn]
-
-
-def _materials(random: np.random.Generator, number: int, dominant: str | None) -> list[str]:
-    if dominant is None:
-        return [str(name) for name in random.choice(MATERIALS, number)]
-    other = next(name for name in MATERIALS if name != dominant)
-    # Whole numbers, rounded up: a share in floating point may miss 60 % by a hair.
-    fewest = -(-DOMINANT_PERCENT * number // 100)
-    many = int(random.integers(fewest, number + 1))
-    return [str(name) for name in random.permutation([dominant] * many + [other] * (number - many))]
 
 
 def placed(random: np.random.Generator, things: Sequence[Thing], camera: Camera) -> tuple[Thing, ...] | None:

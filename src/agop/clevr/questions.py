@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from agop.clevr.things import MATERIALS
 from agop.errors import InputError
 
-MATERIALS = ("metal", "rubber")
 _DESCRIBED_BY = ("size", "color", "shape")
 
 

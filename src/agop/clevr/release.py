@@ -21,6 +21,7 @@ from agop.progress import track
 from agop.registry import unknown
 
 QUESTIONS = ("simple", "complex")
+KINDS = ("all_objects", "single_object", "dominant")
 _RARE = "fewer than 60 % of its scene's objects are of the queried material"
 
 
@@ -44,6 +45,11 @@ class Release:
         """How many samples there are."""
         return len(self.samples)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of masks that can be told: "dominant" only if there are mask pictures."""
+        return KINDS if self.without_dominant < self.kept else KINDS[:2]
+
     def picture(self, sample: Sample, size: int) -> NDArray[np.uint8]:
         """The sample's picture (size,size,3), squeezed to a square with antialiasing."""
         whole = truth.picture(self.files, sample.image_filename)
@@ -66,7 +72,8 @@ class Release:
             *(f"dropped: {count:,}, {reason}" for reason, count in self.dropped.most_common()),
         ]
         if self.without_dominant:
-            lines.append(f"incomplete: {self.without_dominant:,} without the dominant mask, for want of a mask picture")
+            left = "left out of a bench" if "dominant" in self.kinds else "scored by the other kinds of masks"
+            lines.append(f"incomplete: {self.without_dominant:,} without a mask picture that fits, {left}")
         return "\n".join(lines)
 
 

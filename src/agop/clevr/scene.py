@@ -11,9 +11,8 @@ from agop.clevr.camera import CAMERA, Camera
 from agop.clevr.light import LIGHTS, Light
 from agop.clevr.placing import placed, random_things
 from agop.clevr.seeing import first_seen
-from agop.clevr.things import MATERIALS, Thing
+from agop.clevr.things import Thing
 from agop.clevr.vectors import Floats, Point, dot
-from agop.errors import UnknownNameError
 
 __all__ = ["Scene", "Thing", "random_scene"]
 
@@ -66,17 +65,12 @@ class Scene:
         return [[other for other, far in enumerate(along) if far - here > _FURTHER] for here in along]
 
 
-def random_scene(seed: int, index: int, dominant: str | None = None) -> Scene:
-    """The scene of that number in the series of a seed: always the same one.
-
-    With a dominant material, 60 to 100 % of its things have it.
-    """
-    if dominant not in (None, *MATERIALS):
-        raise UnknownNameError(f"no material is named {dominant!r}: take one of {', '.join(MATERIALS)}, or None")
+def random_scene(seed: int, index: int) -> Scene:
+    """The scene of that number in the series of a seed: always the same one."""
     random = np.random.default_rng([seed, index])
     camera = Camera(_jittered(random, CAMERA.position, _CAMERA_JITTER))
     lights = tuple(replace(light, position=_jittered(random, light.position, _LIGHT_JITTER)) for light in LIGHTS)
-    things = random_things(random, dominant)
+    things = random_things(random)
     while True:
         standing = placed(random, things, camera)
         if standing is not None and _all_seen(standing, camera):

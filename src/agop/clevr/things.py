@@ -8,7 +8,8 @@ from agop.clevr.vectors import Point
 from agop.errors import UnknownNameError
 
 SHAPES = ("cube", "sphere", "cylinder")
-MATERIALS = ("rubber", "metal")
+# Their order is the order of the labels.
+MATERIALS = ("metal", "rubber")
 # Half the height of a thing, and half its width.
 RADIUS = {"large": 0.7, "small": 0.35}
 COLORS = {

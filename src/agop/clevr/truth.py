@@ -53,14 +53,18 @@ def masks(files: Files, sample: Sample, scene: dict[str, Any], questions: str) -
 
     Where the release has a ground truth, that; else the mask picture's, at 128×128 as the release would have it.
     """
-    objects = _objects(files, sample, scene, picture(files, sample.image_filename).size)
+    size, why = picture(files, sample.image_filename).size, "it has neither a ground truth nor a mask picture"
+    try:
+        objects = _objects(files, sample, scene, size)
+    except Unusable as fault:  # the ground truths may still be there
+        objects, why = None, str(fault)
     found = {}
     for kind in ("all_objects", "single_object"):
         # Complex questions have no such folder for the single object: then the mask picture has it.
         truth = ground_truth(files, f"ground_truth_{questions}_questions_{kind}/{sample.question_index}.npy")
         if truth is None:
             if objects is None:
-                raise Unusable("it has neither a ground truth nor a mask picture")
+                raise Unusable(why)
             truth = as_released(objects >= 0 if kind == "all_objects" else objects == sample.queried)
         found[kind] = truth
     if objects is not None:

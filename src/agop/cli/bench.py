@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,6 +40,7 @@ def xai_tris(
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
+    from agop.bench.runner import begin
     from agop.bench.spec import RunSpec
 
     known = scenarios.names("xai-tris")
@@ -55,7 +57,9 @@ def xai_tris(
         epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=100 if quick else 1000,
     )
-    _run(spec, out, jobs, fresh)
+    processes = _processes(jobs)
+    begin(spec, out, fresh=fresh)
+    _finish(spec, out, processes)
 
 
 @app.command("clevr-xai")
@@ -79,6 +83,7 @@ def clevr_xai(
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
     from agop import methods, metrics
     from agop.bench.entries import BASELINES, CONTROLS
+    from agop.bench.runner import begin
     from agop.bench.spec import RunSpec
     from agop.clevr.drawn import drawn
     from agop.clevr.release import read_release
@@ -92,8 +97,8 @@ def clevr_xai(
         samples=200 if quick else Options.samples,
         network=network,
         weights=None if weights is None else str(weights.resolve()),
-        recipe="paper" if full else "fine-tuning" if weights is not None or network != "resnet18" else "short",
     )
+    chosen = replace(chosen, recipe="paper" if full else "fine-tuning" if chosen.fine_tunes else "short")
     if weights is not None and not weights.is_file():
         raise InputError(f"weights {weights} is not a file: give torchvision's resnet18-*.pth")
     variants = [f"gradcam@{LAYERS[network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
@@ -109,16 +114,22 @@ def clevr_xai(
         epochs=1 if quick else clevr_xai(**options).recipe.epochs,
         test_images=20 if quick else 500,
         steps=64 if full else 8,
-        sensitivity=() if method else tuple(f"integrated-gradients@{name}" for name in BASELINES),
+        sensitivity=()
+        if method and "integrated-gradients" not in method
+        else tuple(f"integrated-gradients@{name}" for name in BASELINES),
         sensitivity_images=10 if quick else 100,
         intervals="samples" if seeds == 1 else "seeds",
         options=options,
     )
+    clevr_xai(**options).network()  # a file or package that is missing is told at once
+    processes, notes = _processes(jobs), []
+    if data is not None:
+        notes = [read_release(data).summary()]
+        Console(stderr=True, soft_wrap=True, highlight=False).print(notes[0])
+    begin(spec, out, fresh=fresh, notes=notes)
     if data is None:
-        drawn(chosen.samples, chosen.size, jobs=jobs or os.cpu_count() or 1)
-    else:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(read_release(data).summary())
-    _run(spec, out, jobs, fresh)
+        drawn(chosen.samples, chosen.size, jobs=processes)
+    _finish(spec, out, processes)
 
 
 def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
@@ -130,12 +141,20 @@ def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in known if not given or name in given)
 
 
-def _run(spec: RunSpec, out: Path, jobs: int | None, fresh: bool) -> None:
+def _processes(jobs: int | None) -> int:
+    from agop.errors import InputError
+
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}: give 1 or more")
+    return jobs or os.cpu_count() or 1
+
+
+def _finish(spec: RunSpec, out: Path, processes: int) -> None:
     from agop.bench.runner import run
     from agop.report.run import Run
     from agop.report.terminal import show
 
-    run(spec, out, (os.cpu_count() or 1) if jobs is None else jobs, fresh=fresh)
+    run(spec, out, processes)
     console = Console(highlight=False)
     show(Run(out), console)
     console.print(f"\nrows: {out}/rows.jsonl · report: agop report {out} --out report.md", soft_wrap=True)

@@ -44,13 +44,15 @@ class IntegratedGradients(Method):
 
     def _baselines(self, images: Tensor) -> Sequence[Tensor]:
         """Each of the shape of one image, or of all of them."""
-        if isinstance(self.baseline, Tensor):
+        if isinstance(self.baseline, Tensor) and self.baseline.numel():
             given = self.baseline.to(images)
             each = list(given) if given.ndim == images.ndim else [given]
         elif callable(self.baseline):
             each = [self.baseline(images)]
-        else:
+        elif isinstance(self.baseline, (int, float)):
             each = [torch.full_like(images[0], self.baseline)]
+        else:
+            raise InputError(f"{self.name}: baseline is {self.baseline!r}: give a number, (C,H,W) or (B,C,H,W)")
         for baseline in each:
             if baseline.shape not in (images.shape, images.shape[1:]):
                 raise InputError(

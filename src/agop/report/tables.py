@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agop.report.run import Estimate, Run, paper
@@ -30,23 +30,27 @@ class Table:
     columns: tuple[str, ...]
     labels: tuple[str, ...]
     rows: dict[str, dict[str, Cell]]
+    note: str = ""
 
     @property
     def title(self) -> str:
         """What the table is of."""
         share = "" if self.coverage is None else f" on {self.coverage.mean:.1%} of the pixels"
         kind = "" if self.masks == "true" else f", {self.masks} masks{share}"
-        return f"{self.scenario} / {self.background}{kind}, accuracy {self.accuracy}"
+        return f"{self.scenario} / {self.background}{kind}, accuracy {self.accuracy}{self.note}"
 
 
 def tables(run: Run) -> list[Table]:
     """All tables of a run, uncorrelated backgrounds first."""
-    return [_table(run, run.spec.methods, *place) for place in run.places]
+    found = (_table(run, run.spec.methods, *place) for place in run.places)
+    return [table for table in found if table.columns]
 
 
 def sensitivity(run: Run) -> list[Table]:
     """The tables of the variants that were scored on fewer images."""
-    return [_table(run, run.spec.sensitivity, *place) for place in run.places[:1] if run.spec.sensitivity]
+    note = f"; variants, on the first {run.spec.sensitivity_images} images"
+    found = [_table(run, run.spec.sensitivity, *place) for place in run.places[:1] if run.spec.sensitivity]
+    return [replace(table, note=note) for table in found if table.columns]
 
 
 def _table(run: Run, methods: Sequence[str], scenario: str, background: str, masks: str) -> Table:

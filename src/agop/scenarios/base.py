@@ -72,8 +72,10 @@ class Scenario:
     prior: str = "training"
     # Images on which the quality of each snapshot is measured.
     watched: int = 1000
-    # Threads of a process: one, where more would not pay; None for all cores that other processes leave.
-    threads: int | None = 1
+    # Threads of a process. A fixed number: the last digits of a training depend on it.
+    threads: int = 1
+    # The value of black in each channel of a normalised image.
+    black: tuple[float, ...] | None = None
     # A sentence for the report, where a run can choose its network or data.
     told: str | None = None
     configure: Callable[[Mapping[str, Any]], Scenario] | None = None

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agop.clevr.drawn import drawn
-from agop.clevr.pictures import KINDS, Pictures, official
+from agop.clevr.pictures import Pictures, official
+from agop.clevr.release import KINDS
 from agop.errors import InputError
 from agop.networks.pretrained import efficientnet_lite0, resnet18
 from agop.pictures import IMAGENET
@@ -77,7 +78,8 @@ def clevr_xai(**options: Any) -> Scenario:
         recipe=_RECIPES[chosen.recipe],
         prior="checkpoint",
         watched=100,
-        threads=None,
+        threads=2,
+        black=tuple(-mean / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
         told=_told(chosen),
         configure=_configured,
     )
@@ -110,11 +112,18 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     """Training and validation data by scene; the samples that are explained are the validation's, as in the paper."""
     if (background == "official") != (options.data is not None):
         raise InputError(f"{background} pictures with data {options.data!r}: give a folder for official ones alone")
-    found = drawn(options.samples, options.size) if options.data is None else official(Path(options.data), options.size)
+    found = _pictures(options)
     training, validation = by_scene(found.scenes, seed)
     if not len(training) or not len(validation):
         raise InputError(f"{len(found.scenes)} samples are too few for training and validation: get more")
     return _split(found, training, masks), (held := _split(found, validation, masks)), held
+
+
+def _pictures(options: Options) -> Pictures:
+    if options.data is None:
+        return drawn(options.samples, options.size)
+    # An official release has as many samples as it has, unless a quick run wants fewer.
+    return official(Path(options.data), options.size, None if options.samples == SAMPLES else options.samples)
 
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -133,7 +142,7 @@ def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], N
 
 
 def _split(found: Pictures, rows: NDArray[np.int64], masks: str) -> Split:
-    kinds = {kind: torch.from_numpy(found.masks[kind][rows]) for kind in KINDS}
+    kinds = {kind: torch.from_numpy(shown[rows]) for kind, shown in found.masks.items()}
     main = kinds.pop(masks)
     return Split(_normalised(found.pictures[rows]), torch.from_numpy(found.labels[rows]), main, kinds)
 

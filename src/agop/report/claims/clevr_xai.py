@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agop.report.claims.verdicts import FAILS, Claim, Verdict, above, bounded, extreme, local_is_vanilla, not_run
+from agop.report.claims.verdicts import HOLDS, Claim, Verdict, above, bounded, extreme, local_is_vanilla, not_run
 from agop.report.run import Run
 
 _NAME = "clevr-xai"
@@ -38,16 +38,18 @@ def remarks(run: Run) -> list[str]:
     """What the controls say, in a sentence."""
     controls = ("centre", "mean-mask")
     metrics = [metric for metric in ("iou", "energy", "average_precision") if metric in run.spec.metrics]
+    if not run.has(_NAME, run.spec.backgrounds[0], "agop-global", *controls):
+        return []
     lost = [
         f"{control} in {run.metrics[metric]['label']}"
         for control in controls
         for metric in metrics
-        if _above(metric, "agop-global", control)(run)[0] == FAILS
+        if _above(metric, "agop-global", control)(run)[0] != HOLDS
     ]
     if not lost:
         return []
-    told = "AGOP-Global scores below maps that know nothing of the model"
-    return [f"{told} ({', '.join(lost)}): what it scores here may be no more than where objects tend to stand."]
+    told = "AGOP-Global scores no better than maps that know nothing of the model"
+    return [f"{told} ({', '.join(lost)}): what it scores there may be no more than where objects tend to stand."]
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -44,11 +44,13 @@ def extreme(scenario: str, background: str, metric: str, method: str, *, first: 
     """The claim that a method of the paper is above, or below, every other one of it but random."""
 
     def verdict(run: Run) -> Verdict:
-        others = [m for m in run.spec.methods if m not in (method, "random") and m in paper()[scenario]]
-        if not others or not run.has(scenario, background, method):
+        others = [m for m in paper()[scenario] if m not in (method, "random")]
+        if not run.has(scenario, background, method, *others):
             return not_run()
         order = [(method, o) if first else (o, method) for o in others]
         found = {o: run.difference(scenario, background, metric, *pair) for o, pair in zip(others, order, strict=True)}
+        if not any(found.values()):
+            return UNDECIDED, "no defined scores"
         rival, closest = min(((o, d) for o, d in found.items() if d is not None), key=lambda item: item[1].mean)
         verdicts = {sign(d) for d in found.values() if d is not None}
         verdict = HOLDS if verdicts == {HOLDS} else FAILS if FAILS in verdicts else UNDECIDED

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, Table, tables
+from agop.report.tables import Cell, Table, sensitivity, tables
 
 
 @report_format
 def latex(run: Run) -> str:
     """One table environment a scenario and background."""
-    return "\n\n".join(_table(table) for table in tables(run)) + "\n"
+    return "\n\n".join(_table(table) for table in [*tables(run), *sensitivity(run)]) + "\n"
 
 
 def _table(table: Table) -> str:
@@ -19,7 +19,7 @@ def _table(table: Table) -> str:
         method.replace("_", r"\_") + " & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
-    title = table.title.replace("_", r"\_").replace("–", "--")
+    title = table.title.replace("_", r"\_").replace("%", r"\%").replace("–", "--")
     return "\n".join(
         [
             r"\begin{table}[t]",

@@ -15,8 +15,8 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {spec.benchmark}",
         "",
-        f"{spec.seeds} {'seed' if spec.seeds == 1 else 'seeds'}, {spec.epochs} epochs, "
-        f"{spec.test_images} test images, {spec.masks} masks.",
+        f"{_counted(spec.seeds, 'seed')}, {_counted(spec.epochs, 'epoch')}, {spec.test_images} test images, "
+        f"{spec.masks} masks.",
         f"Made by `{about['command']}`",
         f"with {', '.join(f'{name} {number}' for name, number in about['versions'].items())},"
         f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
@@ -33,17 +33,19 @@ def markdown(run: Run) -> str:
         *(f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)),
         *(line for remark in remarks(run) for line in ("", remark)),
     ]
-    for table in tables(run):
+    for table in [*tables(run), *sensitivity(run)]:
         lines += ["", f"## {table.title}", "", *_lines(table)]
-    for table in sensitivity(run):
-        lines += ["", f"## Variants, on {spec.sensitivity_images} of the images", "", *_lines(table)]
     return "\n".join(lines) + "\n"
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _network(run: Run) -> list[str]:
-    """What was trained, where a run could choose."""
-    told = run.about.get("network")
-    return [] if told is None else [f"{told}", ""]
+    """What was trained on what, where a run could choose."""
+    told = [run.about.get("network"), *run.about.get("notes", [])]
+    return [line for text in told if text for line in (text.replace("\n", "; "), "")]
 
 
 def _lines(table: Table) -> list[str]:
