@@ -116,13 +116,10 @@ def test_no_mask_at_all_drops_the_sample(folder):
 
 @pytest.mark.parametrize("spoil", [lambda content: content[: len(content) // 2], lambda content: b"", lambda _: b"no"])
 def test_a_broken_picture_drops_the_sample(folder, spoil):
-    for part, test, reason in (
-        ("masks", faulty, "its mask picture is broken"),
-        ("images", dropped, "its picture is broken"),
-    ):
+    for part, test, what in (("masks", faulty, "mask picture"), ("images", dropped, "picture")):
         path = folder / part / name(3)
         path.write_bytes(spoil(path.read_bytes()))
-        assert test(folder, 9, reason)
+        assert test(folder, 9, f"its {what} is broken")
 
 
 def test_a_missing_picture_drops_the_sample(folder):
