@@ -239,8 +239,8 @@ def test_no_method_is_first_among_fewer_than_the_paper_s(tmp_path):
 def clevr(folder, scores):
     """A CLEVR-XAI run of one seed with these scores (N,) of each method, in all metrics."""
     spec = RunSpec(
-        "clevr-xai", ("clevr-xai",), ("drawn",), 1, tuple(scores), ("iou", "energy"), "all_objects", intervals="samples",
-        sensitivity=("integrated-gradients@black",), sensitivity_images=2,
+        "clevr-xai", ("clevr-xai",), ("drawn",), 1, tuple(scores), ("iou", "energy"), "all_objects",
+        intervals="samples", sensitivity=("integrated-gradients@black",), sensitivity_images=2,
     )  # fmt: skip
     spec.save(folder)
     about = {

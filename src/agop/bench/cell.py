@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
-from agop.bench.scoring import Row, row, score, watched
+from agop.bench.rows import Row
+from agop.bench.scoring import row, score, watched
 from agop.bench.spec import Cell, RunSpec
 from agop.bench.training import Task, Trained, accuracy, train
 from agop.errors import AGOPWarning

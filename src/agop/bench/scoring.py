@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
 
 from agop import metrics
 from agop.bench.entries import Entries
+from agop.bench.rows import Row
 from agop.bench.spec import RunSpec
 from agop.evaluating import scored, summary, timed_maps
 from agop.explaining import explain
@@ -17,12 +17,11 @@ from agop.metrics.base import reasons
 from agop.scenarios import Split
 from agop.statistic import AGOP
 
-Row = dict[str, Any]
 _CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_precision"))
 
 
 @dataclass
-class Scores:
+class CellScores:
     """The rows of a cell, the scores (N,) behind them by "masks/method/metric", and the milliseconds a sample."""
 
     rows: list[Row] = field(default_factory=list)
@@ -30,9 +29,11 @@ class Scores:
     timings: list[Row] = field(default_factory=list)
 
 
-def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]) -> Scores:
+def score(
+    spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]
+) -> CellScores:
     """All entries of the specification on the test data, the sensitive ones on fewer images."""
-    found, few = Scores(), test.first(spec.sensitivity_images)
+    found, few = CellScores(), test.first(spec.sensitivity_images)
     plan = [(name, test, True) for name in spec.methods] + [(name, few, False) for name in spec.sensitivity]
     for place, (name, data, ask) in enumerate(plan):
         entry = entries.entry(name)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
+from agop.bench.rows import Row
 from agop.gradients import probing, rows_for
 from agop.scenarios import Recipe, Scenario, Split
 from agop.statistic import AGOP
 from agop.training import AGOPTrainingHook
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

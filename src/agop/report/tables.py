@@ -10,7 +10,7 @@ from agop.report.run import Estimate, Run, paper
 
 
 @dataclass(frozen=True)
-class Cell:
+class Figure:
     """One score: ours with its interval, the paper's, and whether ours is the best of its column."""
 
     ours: Estimate | None
@@ -29,7 +29,7 @@ class Table:
     coverage: Estimate | None
     columns: tuple[str, ...]
     labels: tuple[str, ...]
-    rows: dict[str, dict[str, Cell]]
+    rows: dict[str, dict[str, Figure]]
     note: str = ""
 
     @property
@@ -63,7 +63,7 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
     best = {metric: _best([row[metric] for row in found.values()], run.metrics[metric]) for metric in columns}
     rows = {
         method: {
-            metric: Cell(row[metric], figures.get(method, {}).get(metric), _is_best(row[metric], best[metric]))
+            metric: Figure(row[metric], figures.get(method, {}).get(metric), _is_best(row[metric], best[metric]))
             for metric in columns
         }
         for method, row in found.items()

@@ -7,7 +7,7 @@ from rich.table import Table as Drawn
 
 from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.run import Run
-from agop.report.tables import Cell, sensitivity, tables
+from agop.report.tables import Figure, sensitivity, tables
 
 _COLOURS = {HOLDS: "green", FAILS: "red"}
 
@@ -29,7 +29,7 @@ def show(run: Run, console: Console) -> None:
         console.print(remark, soft_wrap=True)
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Figure) -> str:
     if cell.ours is None:
         return "–"
     ours = f"[bold]{cell.ours.mean:.3f}[/]" if cell.best else f"{cell.ours.mean:.3f}"

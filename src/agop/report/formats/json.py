@@ -9,7 +9,7 @@ from typing import Any
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, sensitivity, tables
+from agop.report.tables import Figure, sensitivity, tables
 
 
 @report_format
@@ -34,7 +34,7 @@ def json(run: Run) -> str:
     return writer.dumps(content, indent=1) + "\n"
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Figure) -> dict[str, Any]:
     ours = cell.ours
     return {
         "mean": ours and ours.mean,

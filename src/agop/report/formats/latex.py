@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, Table, sensitivity, tables
+from agop.report.tables import Figure, Table, sensitivity, tables
 
 
 @report_format
@@ -36,7 +36,7 @@ def _table(table: Table) -> str:
     )
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Figure) -> str:
     if cell.ours is None:
         return "--"
     ours = rf"\underline{{{cell.ours.mean:.3f}}}" if cell.best else f"{cell.ours.mean:.3f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Cell, Table, sensitivity, tables
+from agop.report.tables import Figure, Table, sensitivity, tables
 
 
 @report_format
@@ -56,7 +56,7 @@ def _lines(table: Table) -> list[str]:
     ]
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Figure) -> str:
     if cell.ours is None:
         return "–"
     ours = f"**{cell.ours.mean:.3f}**" if cell.best else f"{cell.ours.mean:.3f}"
