@@ -43,6 +43,28 @@ def test_integrated_gradients(name, steps, baseline):
     close(found, expected.abs().sum(1).float())
 
 
+def test_integrated_gradients_from_pictures(name):
+    """A picture as the baseline, one an image by a function, and several, whose mean Captum gives one by one."""
+    model, images, _ = ALL[name]
+    targets = model(images).argmax(1)
+
+    def theirs(baseline, steps):
+        return IntegratedGradients(model).attribute(
+            images, baselines=baseline.expand_as(images), target=targets, n_steps=steps, method="riemann_right",
+            internal_batch_size=64,
+        )  # fmt: skip
+
+    def ours(baseline):
+        return agop.explain(model, images, agop.methods.IntegratedGradients(steps=20, baseline=baseline))
+
+    torch.manual_seed(3)
+    pictures = torch.randn(2, *images.shape[1:])
+    close(ours(pictures[0]), theirs(pictures[:1], 20).abs().sum(1).float())
+    close(ours(lambda given: given / 2), theirs(images / 2, 20).abs().sum(1).float())
+    each = torch.stack([theirs(picture[None], 10) for picture in pictures])
+    close(ours(pictures), each.mean(0).abs().sum(1).float())
+
+
 def test_smoothgrad(name):
     """Different draws of the same noise: equal to the accuracy of many of them, and not without noise."""
     model, images, _ = ALL[name]

@@ -1,0 +1,77 @@
+"""The names of a bench: methods, variants and controls."""
+
+import pytest
+import torch
+
+import agop
+from agop.bench.controls import centre, mean_mask
+from agop.bench.entries import BASELINES, Entries
+from agop.errors import InputError, UnknownNameError
+from agop.methods import Job
+from agop.scenarios import Scenario, Split
+
+
+@pytest.fixture
+def entries():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
+    images, labels = torch.randn(30, 3, 8, 8), torch.zeros(30, dtype=torch.long)
+    batches = [(images, model(images).argmax(1))]
+    priors = {kind: agop.fit(model, batches, progress=False) for kind in ("training", "checkpoint")}
+    scenario = Scenario("s", "b", None, None, "layer4", ("x",), prior="checkpoint", black=(-2.0, -1.0, 0.0))
+    return Entries(scenario, Split(images, labels, torch.rand(30, 8, 8) < 0.3), priors)
+
+
+def test_names_stand_for_methods_layers_priors_and_baselines(entries):
+    assert entries.entry("vanilla").method.name == "vanilla"
+    assert entries.entry("gradcam").layer == "layer4"
+    assert entries.entry("gradcam@layer2").layer == "layer2"
+    assert entries.entry("agop-global").prior is entries.priors["checkpoint"]
+    assert entries.entry("agop-global@training").prior is entries.priors["training"]
+    assert entries.entry("mean-mask").method.name == "mean-mask"
+    baselines = {name: entries.entry(f"integrated-gradients@{name}").method.baseline for name in BASELINES}
+    assert baselines["zero"] == 0
+    assert baselines["black"].shape == (3, 8, 8)
+    assert baselines["black"][:, 4, 5].tolist() == [-2, -1, 0]
+    assert baselines["training"].shape == (5, 3, 8, 8)
+    torch.testing.assert_close(baselines["mean"][:, 0, 0], entries.training.images.mean((0, 2, 3)))
+    flat = torch.full((1, 3, 8, 8), 0.7)
+    torch.testing.assert_close(baselines["blurred"](flat), flat)
+    noisy = entries.training.images
+    assert baselines["blurred"](noisy).shape == noisy.shape
+    assert baselines["blurred"](noisy).std() < 0.6 * noisy.std()
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("vanila", UnknownNameError, "did you mean 'vanilla'"),
+        ("vanilla@layer2", InputError, "has no variant 'layer2'"),
+        ("integrated-gradients@white", InputError, "has no variant 'white'"),
+        ("agop-global@last", InputError, "has no variant 'last'"),
+    ],
+)
+def test_names_that_stand_for_nothing(entries, name, error, message):
+    with pytest.raises(error, match=message):
+        entries.entry(name)
+
+
+def test_controls_know_nothing_of_the_image():
+    masks = torch.zeros(4, 6, 8, dtype=torch.bool)
+    masks[:2, 1, 1] = True
+    job = Job(torch.randn(3, 3, 6, 8), None, 3)
+    maps = mean_mask(masks).maps(job)
+    assert maps.shape == (3, 6, 8)
+    assert maps[2, 1, 1] == 0.5
+    assert maps.sum() == 1.5
+    blob = centre(6, 8).maps(job)
+    torch.testing.assert_close(blob, blob.flip(1).flip(2))
+    assert blob[0].argmax() in (2 * 8 + 3, 2 * 8 + 4, 3 * 8 + 3, 3 * 8 + 4)
+    assert blob[0, 0, 0] < 1.001 * blob.min() < 0.3 * blob.max()
+
+
+@pytest.mark.parametrize("baseline", ["black", None, torch.zeros(0, 3, 8, 8), torch.zeros(3, 8, 9)])
+def test_baselines_that_cannot_be_used(entries, baseline):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
+    with pytest.raises(InputError, match="baseline"):
+        agop.explain(model, entries.training.images, agop.methods.IntegratedGradients(baseline=baseline))
