@@ -151,6 +151,28 @@ def test_mistakes(arguments, message, tmp_path):
     assert not (tmp_path / "run" / "cells").exists()
 
 
+def test_a_scenario_of_one_s_own_with_its_own_background_stands_beside_the_others(tmp_path):
+    """One new file, in a folder of one's own; the scenarios of the package do not have its background."""
+    (tmp_path / "corner.py").write_text(
+        "import torch; from agop.networks import CNN8by8; from agop.scenarios import Scenario, Split, register\n"
+        "def made(background, seed, masks):\n"
+        "    labels = torch.arange(400) % 2; random = torch.Generator().manual_seed(seed)\n"
+        "    images = 0.3 * torch.randn(400, 1, 8, 8, generator=random); images[labels == 1, :, :2, :2] += 1\n"
+        "    masks = torch.zeros(400, 8, 8, dtype=torch.bool); masks[:, :2, :2] = True\n"
+        "    return tuple(Split(images[a:b], labels[a:b], masks[a:b]) for a, b in ((0, 200), (200, 300), (300, 400)))\n"
+        "register(Scenario('corner', 'xai-tris', made, CNN8by8, 'conv3', ('plain',)))\n"
+    )
+    # The workers import the script that started them, and with it the scenario.
+    (tmp_path / "go.py").write_text("import corner\nif __name__ == '__main__':\n    import agop.cli; agop.cli.main()\n")
+    chosen = [*FEW, "--quick", "--seeds", "1", "--scenario", "corner", "--scenario", "linear"]
+    go = [sys.executable, tmp_path / "go.py", "bench", "xai-tris", *chosen, "--out", tmp_path / "run"]
+    done = subprocess.run(go, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places = {(row["scenario"], row["background"]) for row in read(tmp_path / "run")}
+    assert places == {("corner", "plain"), ("linear", "uncorrelated"), ("linear", "correlated")}
+    assert "corner / plain" in done.stdout
+
+
 def test_folders_that_cannot_be_used(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")

@@ -31,7 +31,8 @@ class RunSpec:
 
     `sensitivity` are variants of methods, scored on the first `sensitivity_images` by the metrics that do not ask the
     model. Intervals are over "seeds" or, in a run of one seed, over "samples". `steps` are those of deletion and
-    insertion, None for the metric's own. `options` are the scenario's.
+    insertion, None for the metric's own. `options` are the scenario's. `absent` are backgrounds that a scenario lacks, as
+    "scenario/background".
     """
 
     benchmark: str
@@ -48,6 +49,7 @@ class RunSpec:
     sensitivity_images: int = 0
     intervals: str = "seeds"
     options: dict[str, Any] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
     format: int = 2
 
     def __post_init__(self) -> None:
@@ -61,7 +63,13 @@ class RunSpec:
             for scenario in self.scenarios
             for background in self.backgrounds
             for seed in range(self.seeds)
+            if self.has(scenario, background)
         ]
+
+    def has(self, scenario: str, background: str) -> bool:
+        """True if the run has this scenario with this background."""
+        here = scenario in self.scenarios and background in self.backgrounds
+        return here and f"{scenario}/{background}" not in self.absent
 
     def save(self, folder: Path) -> None:
         """Write it into the run folder."""

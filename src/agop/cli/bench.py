@@ -44,18 +44,20 @@ def xai_tris(
     from agop.bench.spec import RunSpec
 
     known = scenarios.names("xai-tris")
-    backgrounds = list(dict.fromkeys(b for name in known for b in scenarios.get(name).backgrounds))
     tasks = _chosen("scenario", scenario, known)
+    own = {name: scenarios.get(name).backgrounds for name in tasks}
+    backgrounds = _chosen("background", background, list(dict.fromkeys(b for name in tasks for b in own[name])))
     spec = RunSpec(
         benchmark="xai-tris",
         scenarios=tasks,
-        backgrounds=_chosen("background", background, backgrounds),
+        backgrounds=backgrounds,
         seeds=seeds,
         methods=_chosen("method", method, methods.names()),
         metrics=_chosen("metric", metric, metrics.names()),
         masks=_chosen("kind of mask", [masks], ["true", "signed"])[0],
         epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=100 if quick else 1000,
+        absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
     )
     processes = _processes(jobs)
     begin(spec, out, fresh=fresh)

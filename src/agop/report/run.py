@@ -73,7 +73,8 @@ class Run:
     @property
     def places(self) -> list[Place]:
         """Scenario, background and kind of masks of each table."""
-        return [(s, b, k) for k in self.kinds for b in self.spec.backgrounds for s in self.spec.scenarios]
+        spec = self.spec
+        return [(s, b, k) for k in self.kinds for b in spec.backgrounds for s in spec.scenarios if spec.has(s, b)]
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -87,8 +88,9 @@ class Run:
 
     def has(self, scenario: str, background: str, *methods: str) -> bool:
         """True if the run has these methods there."""
-        here = scenario in self.spec.scenarios and background in self.spec.backgrounds
-        return here and all(method in (*self.spec.methods, "model") for method in methods)
+        return self.spec.has(scenario, background) and all(
+            method in (*self.spec.methods, "model") for method in methods
+        )
 
     def estimate(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
