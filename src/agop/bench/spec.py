@@ -31,8 +31,8 @@ class RunSpec:
 
     `sensitivity` are variants of methods, scored on the first `sensitivity_images` by the metrics that do not ask the
     model. Intervals are over "seeds" or, in a run of one seed, over "samples". `steps` are those of deletion and
-    insertion, None for the metric's own. `options` are the scenario's. `absent` are backgrounds that a scenario lacks, as
-    "scenario/background".
+    insertion, None for the metric's own. `options` are the scenario's. `absent` names backgrounds that a scenario
+    lacks, as "scenario/background".
     """
 
     benchmark: str
