@@ -37,6 +37,7 @@ results: $(READY)  ## make docs/results.md anew: 10 seeds of XAI-TRIS, one of CL
 		--scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai
 	$(BIN)/python docs/make_results.py runs/xai-tris-10 runs/xor-signed runs/clevr-xai > docs/results.md
+	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png
 
 clean:  ## remove the environment and what the examples wrote
 	rm -rf .venv demo runs
