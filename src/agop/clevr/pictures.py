@@ -30,15 +30,19 @@ def official(folder: Path, size: int, samples: int | None = None) -> Pictures:
     `Release.summary` says.
     """
     release = read_release(folder)
-    kinds = release.kinds
-    complete = [sample for sample in release.samples if release.without_dominant == 0 or "dominant" not in kinds
-                or "dominant" in release.masks(sample)]  # fmt: skip
-    kept = complete if samples is None else complete[:samples]
-    masks = [release.masks(sample) for sample in track(kept, "reading pictures")]
+    kept, masks = [], []
+    for sample in track(release.samples, "reading masks"):
+        found = release.masks(sample)
+        if all(kind in found for kind in release.kinds):
+            kept.append(sample)
+            masks.append([resized(found[kind], size) for kind in release.kinds])
+        if len(kept) == samples:
+            break
+    shown = np.stack([np.stack(of_one) for of_one in masks], axis=1)
     _, scenes = np.unique([sample.image_filename for sample in kept], return_inverse=True)
     return Pictures(
-        np.stack([release.picture(sample, size) for sample in kept]),
+        np.stack([release.picture(sample, size) for sample in track(kept, "reading pictures")]),
         np.array([sample.label for sample in kept]),
         scenes,
-        {kind: np.stack([resized(found[kind], size) for found in masks]) for kind in kinds},
+        dict(zip(release.kinds, shown, strict=True)),
     )
