@@ -8,7 +8,7 @@ READY := .venv/ready
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(READY)  ## the paper's first experiment: train, explain, score and check its claims (six minutes on two cores)
+demo: $(READY)  ## the paper's first experiment: train, explain, score and check its claims (seven minutes on two cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 	@$(BIN)/agop report runs/xai-tris --out runs/xai-tris/report.md > /dev/null
 	@echo "open runs/xai-tris/report.md"
