@@ -35,11 +35,13 @@ class Collector:
         truth = self._truth(labels, len(images))
         with probing(model) as probe:
             found = probe.gradients(images)
-        self.count(found, truth)
+        self._count(found, truth)
 
     def count(self, found: Gradients, labels: Any) -> None:
         """Add the gradients of a batch for the predicted classes."""
-        truth = self._truth(labels, len(found.values))
+        self._count(found, self._truth(labels, len(found.values)))
+
+    def _count(self, found: Gradients, truth: Tensor | None) -> None:
         counted = found.targets.new_ones(len(found.values)).bool()
         if truth is not None:
             truth = truth.to(found.targets.device)

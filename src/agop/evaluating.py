@@ -18,6 +18,7 @@ from agop.errors import InputError
 from agop.explaining import explain
 from agop.layers import Layer
 from agop.methods import Method
+from agop.methods.base import takes_layer
 from agop.metrics.base import Metric, reasons
 from agop.statistic import AGOP
 from agop.targets import Target
@@ -78,10 +79,8 @@ def evaluate(
         name = method if isinstance(method, str) else method.name
         if name in scores:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
-        has_layer = "layer" in getattr(all_methods.get(name), "__dataclass_fields__", {})
-        maps, milliseconds[name] = timed_maps(
-            model, images, method, prior, target, layer if has_layer else None, batch_size
-        )
+        named = layer if takes_layer(all_methods.get(name)) else None
+        maps, milliseconds[name] = timed_maps(model, images, method, prior, target, named, batch_size)
         undefined[name] = reasons(maps, torch.as_tensor(masks))
         options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from agop.errors import GradientError, InputError, PriorError, warn
 from agop.gradients import check_images, probing, rows_for
 from agop.layers import Layer
 from agop.methods import Job, Method
+from agop.methods.base import takes_layer
 from agop.statistic import AGOP
 from agop.targets import Target, check_range, given
 
@@ -81,7 +82,7 @@ def _configured(method: Any, layer: Layer) -> Method:
         raise InputError(f"method is a {type(method).__name__}: give a name or an agop.methods object")
     if layer is None:
         return method
-    if "layer" not in {field.name for field in fields(method)}:
+    if not takes_layer(method):
         raise InputError(f"layer= is for gradcam and gradcam++, not for {method.name}: leave it out")
     return replace(method, layer=layer)  # type: ignore[call-arg]  # the field was just looked for
 

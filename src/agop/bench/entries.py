@@ -13,6 +13,7 @@ from agop.bench.controls import centre, mean_mask
 from agop.errors import InputError
 from agop.layers import Layer
 from agop.methods import Method
+from agop.methods.base import takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
 from agop.scenarios import Scenario, Split
 from agop.statistic import AGOP
@@ -46,10 +47,9 @@ class Entries:
         if name in CONTROLS:
             return Entry(self._control(name), None)
         method = methods.get(base)()
-        has_layer = "layer" in getattr(method, "__dataclass_fields__", {})
         if not variant:
-            return Entry(method, prior, self.scenario.layer if has_layer else None)
-        if has_layer:
+            return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
+        if takes_layer(method):
             return Entry(method, prior, variant)
         if method.needs_prior and variant in self.priors:
             return Entry(method, self.priors[variant])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,17 +79,13 @@ def train(scenario: Scenario, tasks: Sequence[Task], epochs: int, progress: Call
     pupils = [Pupil.starting(scenario, task) for task in tasks]
     together = getattr(scenario.network, "together", None)
     if together is not None:
-        _follow(taught_together(pupils, together, scenario.recipe, epochs), progress)
+        for done in taught_together(pupils, together, scenario.recipe, epochs):
+            progress(done)
     else:
         for place, pupil in enumerate(pupils):
-            parts = (place / len(pupils), 1 / len(pupils))
-            _follow((parts[0] + parts[1] * done for done in taught(pupil, scenario.recipe, epochs)), progress)
+            for done in taught(pupil, scenario.recipe, epochs):
+                progress((place + done) / len(pupils))
     return [pupil.trained() for pupil in pupils]
-
-
-def _follow(steps: Iterator[float], progress: Callable[[float], None]) -> None:
-    for done in steps:
-        progress(done)
 
 
 def optimizer_for(

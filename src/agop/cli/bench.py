@@ -13,6 +13,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from agop.bench.spec import RunSpec
+    from agop.scenarios.clevr_xai import Options
 
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
 
@@ -83,14 +84,28 @@ def clevr_xai(
     fresh: Fresh = False,
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
-    from agop import methods, metrics
-    from agop.bench.entries import BASELINES, CONTROLS
     from agop.bench.runner import begin
-    from agop.bench.spec import RunSpec
     from agop.clevr.drawn import drawn
     from agop.clevr.release import read_release
+    from agop.scenarios import get
+
+    options = _clevr_options(data, network, weights, full, quick)
+    spec = _clevr_spec(options, seeds, method, metric, full, quick)
+    get("clevr-xai").configured(spec.options).network()  # a file or package that is missing is told at once
+    processes, notes = _processes(jobs), []
+    if data is not None:
+        notes = [read_release(data).summary()]
+        Console(stderr=True, soft_wrap=True, highlight=False).print(notes[0])
+    begin(spec, out, fresh=fresh, notes=notes)
+    if data is None:
+        drawn(options.samples, options.size, jobs=processes)
+    _finish(spec, out, processes)
+
+
+def _clevr_options(data: Path | None, network: str, weights: Path | None, full: bool, quick: bool) -> Options:
+    """The scenario's options, with a recipe that suits the size of the run and the start of the network."""
     from agop.errors import InputError
-    from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
+    from agop.scenarios.clevr_xai import Options
 
     if full and quick:
         raise InputError("--full and --quick are two sizes of one run: give one of them")
@@ -100,38 +115,38 @@ def clevr_xai(
         network=network,
         weights=None if weights is None else str(weights.resolve()),
     )
-    chosen = replace(chosen, recipe="paper" if full else "fine-tuning" if chosen.fine_tunes else "short")
     if weights is not None and not weights.is_file():
         raise InputError(f"weights {weights} is not a file: give torchvision's resnet18-*.pth")
-    variants = [f"gradcam@{LAYERS[network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
-    options = {name: value for name, value in vars(chosen).items() if value != getattr(Options, name)}
-    spec = RunSpec(
+    return replace(chosen, recipe="paper" if full else "fine-tuning" if chosen.fine_tunes else "short")
+
+
+def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full: bool, quick: bool) -> RunSpec:
+    """What a run of CLEVR-XAI computes: the paper's methods, variants and controls; IG's baselines with IG."""
+    from agop import methods, metrics
+    from agop.bench.entries import BASELINES, CONTROLS
+    from agop.bench.spec import RunSpec
+    from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
+
+    variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
+    baselines = BASELINES if not method or "integrated-gradients" in method else ()
+    # Only what is not the default: a run's specification stays readable.
+    told = {name: value for name, value in vars(options).items() if value != getattr(Options, name)}
+    return RunSpec(
         benchmark="clevr-xai",
         scenarios=("clevr-xai",),
-        backgrounds=("drawn" if data is None else "official",),
+        backgrounds=("drawn" if options.data is None else "official",),
         seeds=seeds,
         methods=_chosen("method", method, [*methods.names(), *variants]),
         metrics=_chosen("metric", metric, metrics.names()),
         masks="all_objects",
-        epochs=1 if quick else clevr_xai(**options).recipe.epochs,
+        epochs=1 if quick else clevr_xai(**told).recipe.epochs,
         test_images=20 if quick else 500,
         steps=64 if full else 8,
-        sensitivity=()
-        if method and "integrated-gradients" not in method
-        else tuple(f"integrated-gradients@{name}" for name in BASELINES),
+        sensitivity=tuple(f"integrated-gradients@{name}" for name in baselines),
         sensitivity_images=10 if quick else 100,
         intervals="samples" if seeds == 1 else "seeds",
-        options=options,
+        options=told,
     )
-    clevr_xai(**options).network()  # a file or package that is missing is told at once
-    processes, notes = _processes(jobs), []
-    if data is not None:
-        notes = [read_release(data).summary()]
-        Console(stderr=True, soft_wrap=True, highlight=False).print(notes[0])
-    begin(spec, out, fresh=fresh, notes=notes)
-    if data is None:
-        drawn(chosen.samples, chosen.size, jobs=processes)
-    _finish(spec, out, processes)
 
 
 def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -99,6 +99,11 @@ def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]
 def _runs(count: int, length: int) -> Iterator[range]:
     for start in range(0, count, length):
         yield range(start, min(start + length, count))
+
+
+def takes_layer(method: Method | type[Method]) -> bool:
+    """True if the method weighs a layer's map, which can be named."""
+    return any(field.name == "layer" for field in fields(method))
 
 
 def check_positive(method: Method, field: str, value: float) -> None:

@@ -54,7 +54,7 @@ def sensitivity(run: Run) -> list[Table]:
 
 
 def _table(run: Run, methods: Sequence[str], scenario: str, background: str, masks: str) -> Table:
-    figures = _figures(run, scenario, background, masks)
+    figures = _figures(scenario, background, masks)
     found = {
         method: {metric: run.estimate(scenario, background, method, metric, masks) for metric in run.metrics}
         for method in methods
@@ -74,7 +74,7 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
     return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows)
 
 
-def _figures(run: Run, scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:
+def _figures(scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:
     """The paper's figures where it has some: uncorrelated backgrounds, and for CLEVR-XAI one kind of masks."""
     told = background != "correlated" and masks in ("true", "signed", "all_objects")
     return dict(paper().get(scenario, {})) if told else {}

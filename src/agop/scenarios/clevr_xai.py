@@ -128,12 +128,9 @@ def _pictures(options: Options) -> Pictures:
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The places of training and validation samples, about 80 and 20 %: all samples of a scene on one side."""
-    random = np.random.default_rng(seed)
-    order = random.permutation(np.unique(scenes))
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[np.argsort(order)] = np.arange(len(order))
+    names, number = np.unique(scenes, return_inverse=True)
     # Samples in the order of their shuffled scenes; the cut moves to the end of a scene.
-    place = rank[np.searchsorted(np.unique(scenes), scenes)]
+    place = np.random.default_rng(seed).permutation(len(names))[number]
     shuffled = np.argsort(place, kind="stable")
     cut = round(_TRAINING_SHARE * len(scenes))
     while 0 < cut < len(scenes) and place[shuffled[cut]] == place[shuffled[cut - 1]]:
