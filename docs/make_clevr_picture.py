@@ -15,9 +15,9 @@ from torch import Tensor
 import agop
 from agop import scenarios
 from agop.bench.entries import Entries
-from agop.bench.spec import RunSpec
 from agop.networks.weights import load_weights
 from agop.pictures import IMAGENET
+from agop.runs.spec import RunSpec
 from agop.sheets import sheet, stacked
 
 SHOWN = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")

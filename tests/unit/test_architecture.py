@@ -14,7 +14,7 @@ SOURCE = Path(agop.__file__).parent
 LAYERS = [
     ["errors"],
     ["undisturbed", "targets", "files", "registry", "progress", "processes"],
-    ["clevr"],
+    ["clevr", "runs"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
     ["statistic", "collecting", "preparing"],

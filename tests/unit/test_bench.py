@@ -12,9 +12,9 @@ import pytest
 from safetensors.torch import load_file
 
 import agop
-from agop.bench.rows import read
-from agop.bench.spec import RunSpec
 from agop.errors import FileError
+from agop.runs.rows import read
+from agop.runs.spec import RunSpec
 
 pytestmark = pytest.mark.slow
 QUICK = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "2")

@@ -14,7 +14,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from agop.bench.rows import read
 from agop.clevr.drawn import cache_folder, drawn, masks_of, sample_of
 from agop.clevr.pictures import official
 from agop.clevr.render import object_masks, render
@@ -26,6 +25,7 @@ from agop.pictures import IMAGENET
 from agop.report.claims import check
 from agop.report.formats import registry
 from agop.report.run import Run
+from agop.runs.rows import read
 from agop.scenarios.clevr_xai import by_scene, clevr_xai
 from tests.clevr import write_official
 
@@ -237,7 +237,7 @@ def test_killed_after_an_epoch_it_goes_on_and_ends_with_the_same_rows(tmp_path):
     script = tmp_path / "go.py"
     script.write_text(
         "import sys; from dataclasses import replace; from pathlib import Path\n"
-        "from agop.bench.spec import RunSpec; from agop.bench.cell import run_cells\n"
+        "from agop.runs.spec import RunSpec; from agop.bench.cell import run_cells\n"
         "spec = RunSpec('clevr-xai', ('clevr-xai',), ('drawn',), 1, ('vanilla', 'agop-global@training'), ('iou',),\n"
         "               masks='all_objects', epochs=3, test_images=8, options={'samples': 60})\n"
         "run_cells(spec, spec.cells(), Path(sys.argv[1]), lambda done: None)\n"

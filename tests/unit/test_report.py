@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 from safetensors.numpy import save
 
-from agop.bench.spec import RunSpec
 from agop.errors import FileError, UnknownNameError
 from agop.report.claims import check, remarks
 from agop.report.formats import registry
 from agop.report.run import Estimate, Run, paper
 from agop.report.tables import tables
 from agop.report.terminal import show
+from agop.runs.spec import RunSpec
 
 METHODS = tuple(paper()["linear"])
 METRICS = {

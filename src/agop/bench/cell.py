@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
-from agop.bench.rows import Row
 from agop.bench.scoring import row, score, watched
-from agop.bench.spec import Cell, RunSpec
 from agop.bench.training import Task, Trained, accuracy, train
 from agop.errors import AGOPWarning
 from agop.files import write_whole
 from agop.fitting import fit
 from agop.preparing import prepare
+from agop.runs.rows import Row
+from agop.runs.spec import Cell, RunSpec
 from agop.scenarios import Scenario, Split
 from agop.scenarios.base import Splits
 from agop.statistic import AGOP

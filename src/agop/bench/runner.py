@@ -21,11 +21,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agop.bench.rows import collect
-from agop.bench.spec import Cell, RunSpec
 from agop.errors import FileError, InputError, ModelError
 from agop.files import write_whole
 from agop.processes import end_with_parent
+from agop.runs.rows import collect
+from agop.runs.spec import Cell, RunSpec
 
 # A kill loses the trainings at work; beyond five, training together gains little.
 _MOST_TOGETHER = 5

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from agop import metrics
 from agop.bench.entries import Entries
-from agop.bench.rows import Row
-from agop.bench.spec import RunSpec
 from agop.evaluating import scored, summary, timed_maps
 from agop.explaining import explain
 from agop.metrics.base import reasons
+from agop.runs.rows import Row
+from agop.runs.spec import RunSpec
 from agop.scenarios import Split
 from agop.statistic import AGOP
 

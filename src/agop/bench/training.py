@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from agop.bench.rows import Row
 from agop.gradients import probing, rows_for
+from agop.runs.rows import Row
 from agop.scenarios import Recipe, Scenario, Split
 from agop.statistic import AGOP
 from agop.training import AGOPTrainingHook

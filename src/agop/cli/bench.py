@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from agop.bench.spec import RunSpec
+    from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import Options
 
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def xai_tris(
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
     from agop.bench.runner import begin
-    from agop.bench.spec import RunSpec
+    from agop.runs.spec import RunSpec
 
     known = scenarios.names("xai-tris")
     tasks = _chosen("scenario", scenario, known)
@@ -124,7 +124,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
     """What a run of CLEVR-XAI computes: the paper's methods, variants and controls; IG's baselines with IG."""
     from agop import methods, metrics
     from agop.bench.entries import BASELINES, CONTROLS
-    from agop.bench.spec import RunSpec
+    from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 
     variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from agop.bench.rows import Row, read
-from agop.bench.spec import Cell, RunSpec
 from agop.files import read_whole
+from agop.runs.rows import Row, read
+from agop.runs.spec import Cell, RunSpec
 
 _DRAWS = 4000
 Place = tuple[str, str, str]

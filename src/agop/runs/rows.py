@@ -1,4 +1,4 @@
-"""The rows of a run: collected from its cells, read back. No torch here: reports are made from this alone."""
+"""The rows of a run: collected from its cells, read back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agop.bench.spec import RunSpec
 from agop.errors import FileError
 from agop.files import read_whole, write_whole
+from agop.runs.spec import RunSpec
 
 Row = dict[str, Any]
 FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
