@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,25 +14,36 @@ from torch import Tensor, nn
 
 from agop import methods as all_methods
 from agop import metrics as all_metrics
+from agop.cells import Scores, gallery
 from agop.errors import InputError
-from agop.explaining import explain
 from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
-from agop.metrics.base import Metric, reasons
+from agop.metrics.base import reasons
+from agop.runs.about import save_about
+from agop.runs.gallery import SHOWN, Gallery
+from agop.runs.rows import collect
+from agop.runs.spec import RunSpec
+from agop.saliency import pixels
+from agop.scoring import scored, summary, timed_maps
 from agop.statistic import AGOP
 from agop.targets import Target
 
-Scores = dict[str, dict[str, Tensor]]
+BENCHMARK = "evaluation"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores (N,) of each method and metric, why some are undefined, and milliseconds a sample."""
+    """The scores (N,) of each method and metric, why some are undefined, milliseconds a sample, and the first
+    samples with their maps.
+    """
 
-    scores: Scores
+    scores: dict[str, dict[str, Tensor]]
     undefined: dict[str, list[str | None]]
     milliseconds: dict[str, float]
+    gallery: Gallery
+    prior: AGOP | None = None
+    masks: str = "true"
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a method and metric: the mean over the defined scores, how many they are, and why others are not."""
@@ -41,6 +52,33 @@ class Evaluation:
             for method, found in self.scores.items()
             for metric, values in found.items()
         ]
+
+    def save(self, folder: str | os.PathLike[str], name: str = "own", **told: Any) -> None:
+        """Write a run folder, of which `agop report` makes a page; `name` is the data's, `told` more for its end."""
+        metrics = list(next(iter(self.scores.values())))
+        spec = RunSpec(
+            BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
+            test_images=len(next(iter(self.undefined.values()))), intervals="samples",
+        )  # fmt: skip
+        (cell,) = spec.cells()
+        place = _emptied(Path(folder)) / "cells" / cell.name
+        spec.save(Path(folder))
+        about = {"command": "agop.evaluate(…)", "metrics": {name: all_metrics.get(name).described for name in metrics}}
+        save_about(Path(folder), **(about | told))
+        self.gallery.save(place)
+        if self.prior is not None:
+            self.prior.save(place / "agop.safetensors")
+        self._found().write(place, cell)
+        collect(spec, Path(folder))
+
+    def _found(self) -> Scores:
+        samples = {f"{self.masks}/{m}/{k}": v for m, found in self.scores.items() for k, v in found.items()}
+        count = len(next(iter(self.undefined.values())))
+        timings = [
+            {"method": method, "metric": "milliseconds", "value": value, "n": count}
+            for method, value in self.milliseconds.items()
+        ]
+        return Scores([{"masks": self.masks, **row} for row in self.rows()], samples, timings)
 
     def __str__(self) -> str:
         """A table, methods by metrics."""
@@ -72,46 +110,29 @@ def evaluate(
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
-    scores: Scores = {}
+    masks = torch.as_tensor(masks)
+    scores: dict[str, dict[str, Tensor]] = {}
     undefined: dict[str, list[str | None]] = {}
     milliseconds: dict[str, float] = {}
+    few: dict[str, Tensor] = {}
     for method in methods:
         name = method if isinstance(method, str) else method.name
         if name in scores:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
         named = layer if takes_layer(all_methods.get(name)) else None
         maps, milliseconds[name] = timed_maps(model, images, method, prior, target, named, batch_size)
-        undefined[name] = reasons(maps, torch.as_tensor(masks))
+        few[name], undefined[name] = maps[:SHOWN].clone(), reasons(maps, masks)
         options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
-    return Evaluation(scores, undefined, milliseconds)
+    kind = "signed" if signed else "true"
+    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks}, few)
+    return Evaluation(scores, undefined, milliseconds, shown, prior, kind)
 
 
-def timed_maps(model: nn.Module, images: Tensor, method: str | Method, *options: Any) -> tuple[Tensor, float]:
-    """The maps that `explain` gives, and the milliseconds a sample."""
-    start = time.perf_counter()
-    maps = explain(model, images, method, *options)
-    return maps, (time.perf_counter() - start) * 1e3 / len(images)
-
-
-def scored(
-    metric: Metric, model: nn.Module, images: Tensor, maps: Tensor, masks: Tensor, options: Mapping[str, Any]
-) -> Tensor:
-    """The scores (N,) of one metric, on the CPU."""
-    if metric.needs_model:
-        wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
-        return metric(model, images, maps, **wanted).cpu()
-    return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
-
-
-def summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:
-    """The mean of the defined scores, None if there are none, with how many and why not the others."""
-    defined = values[~values.isnan()]
-    mean = float(defined.double().mean()) if len(defined) else None
-    missing = values.isnan().tolist()
-    causes = Counter((cause or "undefined for this metric") for cause, gone in zip(why, missing, strict=False) if gone)
-    return {
-        "value": mean if mean is None or math.isfinite(mean) else None,
-        "n": len(defined),
-        "undefined": dict(causes),
-    }
+def _emptied(folder: Path) -> Path:
+    """A folder to write into: a new one, or that of an earlier evaluation, whose cells go."""
+    if (folder / "spec.json").exists() and RunSpec.load(folder).benchmark == BENCHMARK:
+        shutil.rmtree(folder / "cells", ignore_errors=True)
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there and holds something else than an evaluation: name another folder")
+    return folder

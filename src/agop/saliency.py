@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -45,6 +47,19 @@ def overlay(picture: Picture, saliency: NDArray[np.floating], scale: float | Non
     grey = picture.mean(axis=-1, keepdims=True) * 0.7
     opacity = 0.15 + 0.85 * np.sqrt(strength)
     return _bytes((1 - opacity) * grey + opacity * heat(saliency, top))
+
+
+def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence[float] | None = None) -> Picture:
+    """Pictures (N,H,W,3) of a model's images (N,C,H,W); black and white are values a channel, else the extremes."""
+    values = images.detach().double().cpu()
+    low, high = (
+        values.nan_to_num(0).amin() if black is None else torch.tensor(black).double()[:, None, None],
+        values.nan_to_num(0).amax() if white is None else torch.tensor(white).double()[:, None, None],
+    )
+    shown = ((values - low) / (high - low).clamp_min(1e-12)).nan_to_num(0).clamp(0, 1)
+    if images.shape[1] != 3:
+        shown = shown.mean(dim=1, keepdim=True).expand(-1, 3, -1, -1)
+    return _bytes(255 * shown.permute(0, 2, 3, 1).numpy())
 
 
 def _bytes(colours: NDArray[np.floating]) -> Picture:

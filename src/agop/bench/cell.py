@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save as bytes_from_tensors
-from torch import Tensor, nn
+from torch import nn
 
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
 from agop.bench.scoring import row, score, watched
 from agop.bench.training import Task, Trained, accuracy, train
+from agop.cells import gallery, write_tensors
 from agop.errors import AGOPWarning
-from agop.files import write_whole
 from agop.fitting import fit
 from agop.preparing import prepare
+from agop.runs.gallery import SHOWN
 from agop.runs.rows import Row
 from agop.runs.spec import Cell, RunSpec
+from agop.saliency import pixels
 from agop.scenarios import Scenario, Split
 from agop.scenarios.base import Splits
 from agop.statistic import AGOP
@@ -88,20 +87,19 @@ def _score(
     priors = {"training": trained.prior}
     if scenario.prior == "checkpoint":
         batches = zip(torch.split(training.images, 64), torch.split(training.labels, 64), strict=True)
-        priors["checkpoint"] = fit(trained.model, batches, progress=False)
+        priors["checkpoint"] = fit(trained.model, batches, per_class=True, progress=False)
     for kind, prior in priors.items():
         prior.save(part / ("agop.safetensors" if kind == scenario.prior else f"agop-{kind}.safetensors"))
-    _write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
+    write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
     with warnings.catch_warnings():
         # The coarse map of the paper's GradCAM is what is measured here.
         warnings.simplefilter("ignore", AGOPWarning)
         found = score(spec, Entries(scenario, training, priors), prepare(trained.model), test, progress)
-    where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
-    rows = [*_facts(spec, trained, splits), *found.rows]
-    _write_lines(part / "rows.jsonl", (where | row for row in rows))
-    _write_lines(part / "timings.jsonl", (where | row for row in found.timings))
-    _write_lines(part / "convergence.jsonl", (where | row for row in trained.noted))
-    _write_tensors(part / "scores.safetensors", found.samples)
+    found.rows[:0] = _facts(spec, trained, splits)
+    found.write(part, cell, trained.noted)
+    few = test.first(SHOWN)
+    shown = pixels(few.images, scenario.black, scenario.white)
+    gallery(trained.model, few.images, shown, few.by_kind(spec.masks), found.maps, few.labels).save(part)
 
 
 def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
@@ -109,14 +107,6 @@ def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
     training, _, test = splits
     right = accuracy(trained.model, test)
     yield {"masks": spec.masks, "method": "model", "metric": "accuracy", "value": right, "n": len(test)}
-    for kind, masks in ({spec.masks: training.masks} | dict(training.others)).items():
+    for kind, masks in training.by_kind(spec.masks).items():
         share = float((masks != 0).double().mean())
         yield {"masks": kind, "method": "masks", "metric": "coverage", "value": share, "n": len(training)}
-
-
-def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    write_whole(path, bytes_from_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
-import os
-import platform
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from queue import Empty
@@ -22,8 +17,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agop.errors import FileError, InputError, ModelError
-from agop.files import write_whole
 from agop.processes import end_with_parent
+from agop.runs.about import command_line, save_about
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
 
@@ -56,25 +51,18 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[s
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is there and is not a run folder: name another --out")
     spec.save(folder)
-    write_whole(folder / "about.json", json.dumps(_about(spec) | {"notes": list(notes)}, indent=1).encode())
+    save_about(folder, **_about(spec), notes=list(notes))
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:
-    """The command, versions and hardware behind a run, and what its metrics mean: a report has nothing else."""
+    """What a run's scenarios and metrics mean."""
     from agop import metrics, scenarios
 
-    told = scenarios.get(spec.scenarios[0]).configured(spec.options).told
-    packages = ("agop", "torch", "numpy")
-    chosen = [metrics.get(name) for name in spec.metrics]
     return {
-        "network": told,
-        "metrics": {
-            m.name: {"label": m.label, "higher_is_better": m.higher_is_better, "bounds": m.bounds, "what": m.__doc__}
-            for m in chosen
-        },
-        "command": " ".join(["agop", *sys.argv[1:]]),
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+        "command": command_line(),
+        "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
+        "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
+        "metrics": {name: metrics.get(name).described for name in spec.metrics},
     }
 
 

@@ -5,43 +5,34 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import nn
 
 from agop import metrics
 from agop.bench.entries import Entries
-from agop.evaluating import scored, summary, timed_maps
+from agop.cells import Scores
 from agop.explaining import explain
 from agop.metrics.base import reasons
+from agop.runs.gallery import SHOWN
 from agop.runs.rows import Row
 from agop.runs.spec import RunSpec
 from agop.scenarios import Split
+from agop.scoring import scored, summary, timed_maps
 from agop.statistic import AGOP
 
 _CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_precision"))
 
 
-@dataclass
-class CellScores:
-    """The rows of a cell, the scores (N,) behind them by "masks/method/metric", and the milliseconds a sample."""
-
-    rows: list[Row] = field(default_factory=list)
-    samples: dict[str, Tensor] = field(default_factory=dict)
-    timings: list[Row] = field(default_factory=list)
-
-
-def score(
-    spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]
-) -> CellScores:
+def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]) -> Scores:
     """All entries of the specification on the test data, the sensitive ones on fewer images."""
-    found, few = CellScores(), test.first(spec.sensitivity_images)
+    found, few = Scores(), test.first(spec.sensitivity_images)
     plan = [(name, test, True) for name in spec.methods] + [(name, few, False) for name in spec.sensitivity]
     for place, (name, data, ask) in enumerate(plan):
         entry = entries.entry(name)
         maps, milliseconds = timed_maps(model, data.images, entry.method, entry.prior, None, entry.layer)
         found.timings.append(row(name, "milliseconds", milliseconds, len(data)))
-        for kind, masks in ({spec.masks: data.masks} | dict(data.others)).items():
+        found.maps[name] = maps[:SHOWN].clone()
+        for kind, masks in data.by_kind(spec.masks).items():
             why = reasons(maps, masks)
             for metric in spec.metrics:
                 # The metrics that ask the model know no masks: once is enough.

@@ -52,7 +52,11 @@ class Pupil:
         model, recipe = scenario.network(), scenario.recipe
         every = recipe.snapshot_every or -(-len(task.training) // recipe.batch)
         hook = AGOPTrainingHook(
-            model, every=recipe.hook_every, snapshot_every=every, snapshot_dir=task.folder / "snapshots"
+            model,
+            every=recipe.hook_every,
+            snapshot_every=every,
+            snapshot_dir=task.folder / "snapshots",
+            per_class=True,
         )
         return cls(model, task, hook)
 

@@ -33,6 +33,12 @@ class Metric:
     needs_model: bool = False
     __doc__: str | None = None
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a report says of it."""
+        told = {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": self.bounds}
+        return told | {"what": self.__doc__}
+
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         """The scores (N,), NaN where undefined."""
         return self.function(*arguments, **options)

@@ -26,6 +26,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def by_kind(self, main: str) -> dict[str, Tensor]:
+        """All masks by their kind, the main one first."""
+        return {main: self.masks, **self.others}
+
     def first(self, count: int) -> Split:
         """The first so many samples."""
         others = {kind: masks[:count] for kind, masks in self.others.items()}
@@ -74,8 +78,11 @@ class Scenario:
     watched: int = 1000
     # Threads of a process. A fixed number: the last digits of a training depend on it.
     threads: int = 1
-    # The value of black in each channel of a normalised image.
+    # The values of black and white in each channel of a normalised image.
     black: tuple[float, ...] | None = None
+    white: tuple[float, ...] | None = None
+    # What the classes are called.
+    classes: tuple[str, ...] = ()
     # A sentence for the report, where a run can choose its network or data.
     told: str | None = None
     configure: Callable[[Mapping[str, Any]], Scenario] | None = None

@@ -80,6 +80,8 @@ def clevr_xai(**options: Any) -> Scenario:
         watched=100,
         threads=2,
         black=tuple(-mean / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
+        white=tuple((1 - mean) / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
+        classes=("metal", "rubber"),
         told=_told(chosen),
         configure=_configured,
     )

@@ -152,5 +152,6 @@ for _name in _ALPHA:
             layer="conv3",
             backgrounds=BACKGROUNDS,
             masks=("true", "signed"),
+            classes=("equal signs", "unequal signs") if _name == "xor" else ("T", "L"),
         )
     )

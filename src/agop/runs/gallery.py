@@ -1,0 +1,56 @@
+"""The samples of a cell that a report shows: pictures, masks and every method's maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from agop.errors import FileError
+from agop.files import read_whole, write_whole
+
+SHOWN = 12
+_NAME = "gallery.safetensors"
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The first samples of a cell: pictures (S,H,W,3) as bytes, labels and predictions (S,), masks by kind and
+    maps by method (S,H,W). A label that nobody knows is −1.
+    """
+
+    pictures: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    masks: Arrays = field(default_factory=dict)
+    maps: Arrays = field(default_factory=dict)
+
+    def save(self, cell: Path) -> None:
+        """Write it into the folder of a cell."""
+        content: Arrays = {"pictures": self.pictures, "labels": self.labels, "predicted": self.predicted}
+        for kind, arrays in (("masks", self.masks), ("maps", self.maps)):
+            content |= {f"{kind}/{name}": array for name, array in arrays.items()}
+        write_whole(cell / _NAME, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
+
+    @classmethod
+    def load(cls, cell: Path) -> Gallery | None:
+        """Read it from the folder of a cell; None if the run was made before there were galleries."""
+        if not (cell / _NAME).exists():
+            return None
+        path = cell / _NAME
+        try:
+            content = load(read_whole(path))
+            pictures, labels, predicted = (content[name] for name in ("pictures", "labels", "predicted"))
+        except (SafetensorError, KeyError) as error:
+            raise FileError(f"{path} cannot be read ({error}): delete the cell's folder and run again") from error
+        return cls(pictures, labels, predicted, _below(content, "masks"), _below(content, "maps"))
+
+
+def _below(content: Arrays, kind: str) -> Arrays:
+    return {name.removeprefix(f"{kind}/"): array for name, array in content.items() if name.startswith(f"{kind}/")}

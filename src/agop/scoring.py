@@ -1,0 +1,45 @@
+"""Maps with the time they took, and scores with what they come to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from agop.explaining import explain
+from agop.methods import Method
+from agop.metrics.base import Metric
+
+
+def timed_maps(model: nn.Module, images: Tensor, method: str | Method, *options: Any) -> tuple[Tensor, float]:
+    """The maps that `explain` gives, and the milliseconds a sample."""
+    start = time.perf_counter()
+    maps = explain(model, images, method, *options)
+    return maps, (time.perf_counter() - start) * 1e3 / len(images)
+
+
+def scored(
+    metric: Metric, model: nn.Module, images: Tensor, maps: Tensor, masks: Tensor, options: Mapping[str, Any]
+) -> Tensor:
+    """The scores (N,) of one metric, on the CPU."""
+    if metric.needs_model:
+        wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
+        return metric(model, images, maps, **wanted).cpu()
+    return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
+
+
+def summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:
+    """The mean of the defined scores, None if there are none, with how many and why not the others."""
+    defined = values[~values.isnan()]
+    mean = float(defined.double().mean()) if len(defined) else None
+    missing = values.isnan().tolist()
+    causes = Counter((cause or "undefined for this metric") for cause, gone in zip(why, missing, strict=False) if gone)
+    return {
+        "value": mean if mean is None or math.isfinite(mean) else None,
+        "n": len(defined),
+        "undefined": dict(causes),
+    }
