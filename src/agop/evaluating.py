@@ -25,7 +25,7 @@ from agop.runs.gallery import SHOWN, Gallery
 from agop.runs.rows import collect
 from agop.runs.spec import RunSpec
 from agop.saliency import pixels
-from agop.scoring import scored, summary, timed_maps
+from agop.scoring import accuracy, scored, summary, timed_maps
 from agop.statistic import AGOP
 from agop.targets import Target
 
@@ -44,6 +44,7 @@ class Evaluation:
     gallery: Gallery
     prior: AGOP | None = None
     masks: str = "true"
+    accuracy: float | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a method and metric: the mean over the defined scores, how many they are, and why others are not."""
@@ -55,6 +56,8 @@ class Evaluation:
 
     def save(self, folder: str | os.PathLike[str], name: str = "own", **told: Any) -> None:
         """Write a run folder, of which `agop report` makes a page; `name` is the data's, `told` more for its end."""
+        if not name or "/" in name:
+            raise InputError(f"name is {name!r}: give the data a name without /, it becomes a folder's")
         metrics = list(next(iter(self.scores.values())))
         spec = RunSpec(
             BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
@@ -78,7 +81,9 @@ class Evaluation:
             {"method": method, "metric": "milliseconds", "value": value, "n": count}
             for method, value in self.milliseconds.items()
         ]
-        return Scores([{"masks": self.masks, **row} for row in self.rows()], samples, timings)
+        right = {"method": "model", "metric": "accuracy", "value": self.accuracy, "n": count}
+        rows = [*([] if self.accuracy is None else [right]), *self.rows()]
+        return Scores([{"masks": self.masks, **row} for row in rows], samples, timings)
 
     def __str__(self) -> str:
         """A table, methods by metrics."""
@@ -105,8 +110,12 @@ def evaluate(
     *,
     signed: bool = False,
     steps: int | None = None,
+    labels: Tensor | None = None,
 ) -> Evaluation:
-    """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default all methods that can run, all metrics."""
+    """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default all methods that can run, all metrics.
+
+    With labels (N,) a report tells accuracy, too.
+    """
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
@@ -125,8 +134,9 @@ def evaluate(
         options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
     kind = "signed" if signed else "true"
-    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks}, few)
-    return Evaluation(scores, undefined, milliseconds, shown, prior, kind)
+    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks}, few, labels)
+    right = None if labels is None else accuracy(model, images, labels)
+    return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
 
 
 def _emptied(folder: Path) -> Path:

@@ -53,6 +53,19 @@ class Preprocessing:
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
         return (channels - mean) / std
 
+    @property
+    def extremes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The values of black and white, a channel each."""
+        black, white = (
+            tuple((value - mean) / std for mean, std in zip(self._full(self.mean), self._full(self.std), strict=True))
+            for value in (0.0, 1.0)
+        )
+        return black, white
+
+    def _full(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        """One value a channel."""
+        return values * (1 if self.gray or len(values) == 3 else 3)
+
     def described(self) -> dict[str, Any]:
         """The fields, for a manifest."""
         return asdict(self)

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from agop.explaining import explain
+from agop.gradients import probing, rows_for
 from agop.methods import Method
 from agop.metrics.base import Metric
 
@@ -30,6 +32,13 @@ def scored(
         wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
         return metric(model, images, maps, **wanted).cpu()
     return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
+
+
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+    """The share of images (N,C,H,W) that the model classifies as labelled."""
+    with probing(model) as probe:
+        found = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None))])
+    return float((found.cpu() == labels.cpu()).double().mean())
 
 
 def summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:

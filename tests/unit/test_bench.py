@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import agop
 from agop.errors import FileError
+from agop.runs.gallery import Gallery
 from agop.runs.rows import read
 from agop.runs.spec import RunSpec
 
@@ -38,6 +40,30 @@ def whole(tmp_path_factory):
     assert "The paper's claims" in done.stdout
     assert str(folder) in done.stdout
     return folder
+
+
+def test_the_first_samples_are_kept_with_the_maps_behind_their_scores(whole):
+    cell = whole / "cells" / "linear-correlated-001"
+    kept = Gallery.load(cell)
+    scores = load_file(cell / "scores.safetensors")
+    for name in agop.methods.names():
+        energy = agop.metrics.energy(torch.from_numpy(kept.maps[name]), torch.from_numpy(kept.masks["true"]))
+        torch.testing.assert_close(energy, scores[f"true/{name}/energy"][:12], atol=1e-6, rtol=0, equal_nan=True)
+    _, _, test = agop.scenarios.xai_tris("linear", background="correlated", seed=1)
+    assert kept.labels.tolist() == test.labels[:12].tolist()
+    model = agop.networks.CNN8by8().eval()
+    model.load_state_dict(load_file(cell / "checkpoint.safetensors"))
+    assert kept.predicted.tolist() == model(test.images[:12]).argmax(1).tolist()
+    brightness = torch.from_numpy(kept.pictures[..., 0].astype(float)).flatten()
+    assert torch.corrcoef(torch.stack([brightness, test.images[:12].double().flatten()]))[0, 1] > 0.999
+
+
+def test_the_statistic_is_kept_by_class(whole):
+    prior = agop.AGOP.load(whole / "cells" / "linear-correlated-000" / "agop.safetensors")
+    shares = prior.class_counts.double() / prior.count
+    by_class = prior.class_diagonals.nan_to_num(0)  # a class of which nothing was classified correctly has none
+    torch.testing.assert_close(torch.einsum("k,kchw->chw", shares, by_class), prior.diagonal)
+    assert json.loads((whole / "about.json").read_text())["classes"] == {"linear": ["T", "L"]}
 
 
 def test_the_run_folder_holds_everything(whole):

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from agop.bench.epochs import CHECKPOINT, taught
-from agop.bench.training import Pupil, Task, accuracy, train
+from agop.bench.training import Pupil, Task, train
 from agop.errors import AGOPWarning, InputError
 from agop.networks import CNN8by8
 from agop.scenarios import Recipe, Scenario, Split, get, xai_tris
+from agop.scoring import accuracy
 
 
 def tasks(seeds, folder, samples=640):
@@ -97,10 +98,11 @@ def test_the_best_epoch_s_weights_are_kept(tmp_path):
     (task,) = tasks((0,), tmp_path / "last", samples=4000)
     scenario = plain_scenario(best=False, learning_rate=5e-2)
     reached = []
-    task = replace(task, watch=lambda model, prior: reached.append(accuracy(model, task.validation)) or [])
+    held = task.validation.images, task.validation.labels
+    task = replace(task, watch=lambda model, prior: reached.append(accuracy(model, *held)) or [])
     (last,) = train(scenario, [task], 6, lambda _: None)
-    assert accuracy(best.model, task.validation) == max(reached)
-    assert accuracy(last.model, task.validation) == reached[-1]
+    assert accuracy(best.model, *held) == max(reached)
+    assert accuracy(last.model, *held) == reached[-1]
 
 
 def test_what_cannot_be_trained_together_is_refused(tmp_path):

@@ -231,3 +231,38 @@ def test_a_full_disk_while_explaining(folder):
     done = run("explain", MODEL[0], "data", *MODEL[1:], "--out", "in-the-way", folder=folder)
     assert done.returncode == 2
     assert "could not write in-the-way" in done.stderr
+
+
+def test_evaluate_scores_pictures_with_masks_and_writes_a_run(folder):
+    _, _, test = xai_tris("linear")
+    for index in range(20):
+        name = f"class{int(test.labels[index])}/{index:03d}.png"
+        for kind, pixels in (("shown", test.images[index, 0] * 0.5 + 0.5), ("masks", test.masks[index].float())):
+            (folder / kind / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((pixels.numpy() * 255).clip(0, 255).astype(np.uint8)).save(folder / kind / name)
+    done = run(
+        "evaluate", MODEL[0], "shown", "masks", *MODEL[1:], "--prior", "prior.safetensors", "--method", "vanilla",
+        "--method", "agop-global", "--metric", "energy", "--out", "evaluated", folder=folder,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "page: agop report evaluated" in done.stdout
+    rows = [json.loads(line) for line in (folder / "evaluated" / "rows.jsonl").read_text().splitlines()]
+    energy = {row["method"]: row["value"] for row in rows if row["metric"] == "energy"}
+    prior = agop.AGOP.load(folder / "prior.safetensors")
+    assert energy["agop-global"] == pytest.approx(
+        float(agop.metrics.energy(prior.map.expand(20, 8, 8), test.masks[:20]).mean()), abs=1e-6
+    )
+    assert any(row["metric"] == "accuracy" and row["value"] > 0.5 for row in rows)
+    about = json.loads((folder / "evaluated" / "about.json").read_text())
+    assert about["classes"] == {"shown": ["class0", "class1"]}
+    assert about["command"].startswith("agop evaluate agop.networks:CNN8by8 shown masks")
+
+
+def test_evaluate_names_the_mask_that_does_not_fit(folder, tmp_path):
+    for kind, side in (("p", 8), ("m", 9)):
+        (tmp_path / kind).mkdir()
+        Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(tmp_path / kind / "a.png")
+    done = run("evaluate", MODEL[0], tmp_path / "p", tmp_path / "m", *MODEL[1:], folder=folder)
+    assert done.returncode == 2
+    assert "is 9×9, its picture 8×8" in done.stderr
+    assert "Traceback" not in done.stderr

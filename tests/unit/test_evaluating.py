@@ -4,6 +4,9 @@ import torch
 import agop
 from agop import metrics
 from agop.errors import InputError, UnknownNameError
+from agop.report.run import Run
+from agop.runs.gallery import Gallery
+from agop.runs.spec import RunSpec
 from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
@@ -63,3 +66,46 @@ def test_configured_methods_and_mistakes():
         agop.evaluate(model, images, masks, metrics=["energi"])
     with pytest.raises(InputError, match="signed=True"):
         agop.evaluate(model, images, -masks.int(), ["vanilla"])
+
+
+def test_an_evaluation_is_saved_as_a_run_with_its_scores_and_samples(tmp_path):
+    model, images, masks, prior = setting()
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    found = agop.evaluate(model, images, masks, ["vanilla", "agop-global"], prior, ["iou", "energy"], labels=labels)
+    found.save(tmp_path / "run", "mine")
+    run = Run(tmp_path / "run")
+    for method in ("vanilla", "agop-global"):
+        estimate = run.estimate("mine", "given", method, "iou")
+        assert estimate.values == tuple(found.scores[method]["iou"].tolist())
+        assert run.estimate("mine", "given", method, "milliseconds").mean == found.milliseconds[method]
+    right = float((model(images).argmax(1) == labels).double().mean())
+    assert run.estimate("mine", "given", "model", "accuracy").mean == right
+    kept = Gallery.load(tmp_path / "run" / "cells" / run.spec.cells()[0].name)
+    assert kept.labels.tolist() == labels.tolist()
+    assert kept.predicted.tolist() == model(images).argmax(1).tolist()
+    assert (kept.masks["true"] == masks.numpy()).all()
+    vanilla = agop.explain(model, images, "vanilla")
+    assert (kept.maps["vanilla"] == vanilla.numpy()).all()
+    saved = agop.AGOP.load(tmp_path / "run" / "cells" / "mine-given-000" / "agop.safetensors")
+    assert torch.equal(saved.diagonal, prior.diagonal)
+
+
+def test_only_the_first_dozen_samples_are_kept(tmp_path):
+    model, images = zoo.made("plain"), zoo.images(15)
+    found = agop.evaluate(model, images, torch.ones(15, 12, 12, dtype=torch.bool), ["vanilla"], metrics=["iou"])
+    assert len(found.gallery.pictures) == len(found.gallery.maps["vanilla"]) == 12
+    assert found.gallery.labels.tolist() == [-1] * 12
+
+
+def test_a_folder_of_something_else_is_not_written_into(tmp_path):
+    model, images, masks, _ = setting()
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"])
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="name another folder"):
+        found.save(tmp_path)
+    found.save(tmp_path / "run", "one")
+    found.save(tmp_path / "run", "two")  # an evaluation may be made anew
+    assert [path.name for path in (tmp_path / "run" / "cells").iterdir()] == ["two-given-000"]
+    RunSpec("xai-tris", ("linear",), ("uncorrelated",), 1, ("vanilla",), ("iou",)).save(tmp_path / "bench")
+    with pytest.raises(InputError, match="name another folder"):
+        found.save(tmp_path / "bench")

@@ -14,7 +14,7 @@ from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
 from agop.bench.scoring import row, score, watched
-from agop.bench.training import Task, Trained, accuracy, train
+from agop.bench.training import Task, Trained, train
 from agop.cells import gallery, write_tensors
 from agop.errors import AGOPWarning
 from agop.fitting import fit
@@ -25,6 +25,7 @@ from agop.runs.spec import Cell, RunSpec
 from agop.saliency import pixels
 from agop.scenarios import Scenario, Split
 from agop.scenarios.base import Splits
+from agop.scoring import accuracy
 from agop.statistic import AGOP
 
 # The share of training in the time of a cell.
@@ -66,7 +67,7 @@ def _watcher(scenario: Scenario, spec: RunSpec, validation: Split) -> Callable[[
     few = validation.first(scenario.watched)
 
     def watch(model: nn.Module, prior: AGOP) -> list[Row]:
-        right = row("model", "accuracy", accuracy(model, validation), len(validation))
+        right = row("model", "accuracy", accuracy(model, validation.images, validation.labels), len(validation))
         return [right, *watched(model, prior, few, spec.masks == "signed")]
 
     return watch
@@ -105,7 +106,7 @@ def _score(
 def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
     """The model's accuracy on the test data, all of it, and the share of pixels that each kind of mask covers."""
     training, _, test = splits
-    right = accuracy(trained.model, test)
+    right = accuracy(trained.model, test.images, test.labels)
     yield {"masks": spec.masks, "method": "model", "metric": "accuracy", "value": right, "n": len(test)}
     for kind, masks in training.by_kind(spec.masks).items():
         share = float((masks != 0).double().mean())

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.bench.training import Pupil, accuracy, optimizer_for
+from agop.bench.training import Pupil, optimizer_for
 from agop.errors import FileError, warn
 from agop.files import read_whole, write_whole
 from agop.scenarios import Recipe
+from agop.scoring import accuracy
 
 CHECKPOINT = "training.pt"
 _TELL_EVERY = 5
@@ -62,7 +63,8 @@ def _mirrored(images: Tensor, order: torch.Generator) -> Tensor:
 
 
 def _better(best: dict[str, Any], pupil: Pupil) -> dict[str, Any]:
-    found = accuracy(pupil.model, pupil.task.validation)
+    held = pupil.task.validation
+    found = accuracy(pupil.model, held.images, held.labels)
     if best and found <= best["accuracy"]:
         return best
     return {"accuracy": found, "weights": {name: value.clone() for name, value in pupil.model.state_dict().items()}}

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from agop.gradients import probing, rows_for
 from agop.runs.rows import Row
 from agop.scenarios import Recipe, Scenario, Split
 from agop.statistic import AGOP
@@ -104,10 +103,3 @@ def optimizer_for(
             optimizer, recipe.learning_rate, epochs=epochs, steps_per_epoch=steps
         )
     return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
-
-
-def accuracy(model: nn.Module, data: Split) -> float:
-    """The share of images that the model classifies as labelled."""
-    with probing(model) as probe:
-        found = torch.cat([probe.predict(part) for part in torch.split(data.images, rows_for(data.images, None))])
-    return float((found.cpu() == data.labels).double().mean())

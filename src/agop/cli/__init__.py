@@ -13,6 +13,7 @@ from rich.console import Console
 
 from agop.cli.bench import app as bench
 from agop.cli.data import app as data
+from agop.cli.evaluate import evaluate
 from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command("fit")(fit)
 app.command("explain")(explain)
+app.command("evaluate")(evaluate)
 app.command("list")(list_)
 app.command("report")(report)
 app.add_typer(bench, name="bench")

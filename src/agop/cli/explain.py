@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from agop.cli import options
-from agop.errors import InputError, warn
+from agop.errors import InputError
 
 
 def explain(
@@ -45,8 +44,7 @@ def explain(
         methods.get(name)
     how = options.preprocessing(model, size, mean, std, gray)
     statistic = None if prior is None else AGOP.load(prior)
-    if statistic is not None:
-        _warn_if_prepared_otherwise(statistic.provenance.get("data", {}).get("preprocessing"), how.described())
+    options.warn_if_prepared_otherwise(statistic, how)
     files = _files(pictures)
     explainer = Explainer(
         options.placed_model(model, weights, classes, device), chosen, how, statistic, target, layer, batch_size
@@ -56,14 +54,6 @@ def explain(
     Console(soft_wrap=True, highlight=False).print(
         f"wrote {written} pictures, maps.safetensors and manifest.json to {out}/"
     )
-
-
-def _warn_if_prepared_otherwise(then: dict[str, Any] | None, now: dict[str, Any]) -> None:
-    """Warn if the prior's pictures were brought into another form than these."""
-    now = json.loads(json.dumps(now))
-    different = [f"{name} {then[name]} then, {now[name]} now" for name in now if then and then.get(name) != now[name]]
-    if different:
-        warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
 
 
 def _files(paths: list[Path]) -> list[Path]:

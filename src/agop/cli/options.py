@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agop.errors import InputError
+from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
     from torch import nn
 
     from agop.pictures import Preprocessing
+    from agop.statistic import AGOP
 
 Model = Annotated[
     str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
@@ -43,6 +45,15 @@ def preprocessing(model: str, size: str, mean: str | None, std: str | None, gray
         raise InputError(f"size is {size!r}: give 224 or HEIGHTxWIDTH, for example 64x96") from None
     given = {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     return Preprocessing(size=sides, gray=gray, **(known | given))
+
+
+def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
+    """Warn if the prior's pictures were brought into another form than these."""
+    then = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
+    now = json.loads(json.dumps(how.described()))
+    different = [f"{name} {then[name]} then, {now[name]} now" for name in now if then and then.get(name) != now[name]]
+    if different:
+        warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
 
 
 def placed_model(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:

@@ -1,0 +1,70 @@
+"""`agop evaluate`: methods scored against masks on a user's own model, as a table and a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from agop.cli import options
+
+if TYPE_CHECKING:
+    from agop.evaluating import Evaluation
+    from agop.masked import Masked
+    from agop.pictures import Preprocessing
+
+
+def evaluate(
+    model: options.Model,
+    pictures: Annotated[Path, typer.Argument(help="A folder of pictures; in class folders, accuracy is told, too.")],
+    masks: Annotated[Path, typer.Argument(help="A folder of masks, each with its picture's place and name.")],
+    prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
+    method: Annotated[list[str] | None, typer.Option(help="Only this method; can be given several times.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; can be given several times.")] = None,
+    out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("runs/evaluation"),
+    layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
+    threshold: Annotated[int | None, typer.Option(min=1, max=255, help="Mask values from here on are inside.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Only the first so many pictures.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of deletion and insertion.")] = None,
+    weights: options.Weights = None,
+    classes: options.Classes = None,
+    size: options.Size = "224",
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    batch_size: options.BatchSize = 32,
+    device: options.Device = None,
+) -> None:
+    """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
+    from agop.evaluating import evaluate as score
+    from agop.masked import masked_pictures
+    from agop.runs.about import command_line
+    from agop.statistic import AGOP
+
+    how = options.preprocessing(model, size, mean, std, gray)
+    statistic = None if prior is None else AGOP.load(prior)
+    options.warn_if_prepared_otherwise(statistic, how)
+    data = masked_pictures(pictures, masks, how, threshold, first)
+    found = score(
+        options.placed_model(model, weights, classes, device), data.images, data.masks, method, statistic, metric,
+        layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
+    )  # fmt: skip
+    name = pictures.resolve().name
+    classed = data.classes or (statistic.provenance.get("data", {}).get("classes", ()) if statistic else ())
+    told = {"command": command_line(), "classes": {name: list(classed)}, "network": f"{model} on {pictures}"}
+    _as_seen(found, data, how).save(out, name, **told)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(str(found))
+    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
+
+
+def _as_seen(found: Evaluation, data: Masked, how: Preprocessing) -> Evaluation:
+    """The evaluation, its pictures in their own colours."""
+    from agop.runs.gallery import SHOWN
+    from agop.saliency import pixels
+
+    shown = pixels(data.images[:SHOWN], *how.extremes)
+    return replace(found, gallery=replace(found.gallery, pictures=shown))

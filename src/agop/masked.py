@@ -1,0 +1,95 @@
+"""Pictures on disk with masks of where the truth stands, for an evaluation of a user's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from agop.errors import FileError, InputError, warn
+from agop.pictures import Preprocessing, pictures_in
+from agop.progress import track
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, and the classes' names."""
+
+    images: Tensor
+    masks: Tensor
+    labels: Tensor | None
+    classes: tuple[str, ...]
+
+
+def masked_pictures(
+    pictures: Path, masks: Path, preprocessing: Preprocessing, threshold: int | None = None, first: int | None = None
+) -> Masked:
+    """The pictures below a folder, each with the mask of the same name below the other; labels from class folders.
+
+    Without a threshold a mask has two values, and 0 is outside.
+    """
+    files = _pairs(pictures, masks)[:first]
+    labels = _labels([picture for picture, _ in files], pictures)
+    found, kept = [], []
+    for place, (picture, mask) in enumerate(track(files, "reading")):
+        try:
+            image = preprocessing.tensor(preprocessing.picture(picture))
+        except FileError as error:
+            warn(f"left out: {error}")
+            continue
+        found.append((image, _mask(mask, picture, preprocessing.size, threshold)))
+        kept.append(place)
+    if not found:
+        raise InputError(f"none of {len(files)} files in {pictures} could be read as a picture")
+    images, truths = (torch.stack(part) for part in zip(*found, strict=True))
+    names, numbers = labels if labels is not None else ((), None)
+    return Masked(images, truths, None if numbers is None else torch.tensor(numbers)[kept], names)
+
+
+def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
+    """Each picture with its mask: the same place and name, whatever the suffix."""
+    for folder in (pictures, masks):
+        if not folder.is_dir():
+            raise FileError(f"{folder} is not a folder: give one of pictures, and one of masks with the same names")
+    by_name = {path.relative_to(masks).with_suffix(""): path for path in pictures_in(masks)}
+    found = pictures_in(pictures)
+    pairs = [(path, by_name[name]) for path in found if (name := path.relative_to(pictures).with_suffix("")) in by_name]
+    if not pairs:
+        raise InputError(f"no picture in {pictures} has a mask in {masks}: a mask has its picture's place and name")
+    if len(pairs) < len(found):
+        warn(f"{len(found) - len(pairs)} of {len(found)} pictures have no mask in {masks}: left out")
+    return pairs
+
+
+def _labels(files: Sequence[Path], folder: Path) -> tuple[tuple[str, ...], list[int]] | None:
+    """The classes' names and each file's label, if every picture lies in a class folder."""
+    if any(len(path.relative_to(folder).parts) < 2 for path in files):
+        return None
+    classes = tuple(sorted(child.name for child in folder.iterdir() if child.is_dir()))
+    return classes, [classes.index(path.relative_to(folder).parts[0]) for path in files]
+
+
+def _mask(path: Path, picture: Path, size: tuple[int, int], threshold: int | None) -> Tensor:
+    """A mask (H,W), scaled and cut as its picture was."""
+    try:
+        with Image.open(path) as file, Image.open(picture) as shown:
+            mask, upright = ImageOps.exif_transpose(file).convert("L"), ImageOps.exif_transpose(shown).size
+    except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
+        raise FileError(f"{path} cannot be read as a mask: {error}") from error
+    if mask.size != upright:
+        told = f"{path} is {mask.width}×{mask.height}, its picture {upright[0]}×{upright[1]}"
+        raise InputError(f"{told}: give masks of their picture's size")
+    values = np.unique(np.asarray(mask))
+    if threshold is None and (len(values) > 2 or (len(values) == 2 and values[0] != 0)):
+        raise InputError(
+            f"{path} holds {len(values)} values from {values[0]} to {values[-1]}: give masks of two, 0 outside, or say "
+            "--threshold, the value from which a pixel is inside"
+        )
+    inside = mask.point([255 * (value >= (threshold or 1)) for value in range(256)])
+    fitted = ImageOps.fit(inside, (size[1], size[0]), Image.Resampling.NEAREST)
+    return torch.from_numpy(np.asarray(fitted) > 0)

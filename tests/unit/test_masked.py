@@ -1,0 +1,104 @@
+"""Pictures and their masks from two folders."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from agop.errors import AGOPWarning, FileError, InputError
+from agop.masked import masked_pictures
+from agop.pictures import Preprocessing
+
+SMALL = Preprocessing(size=(4, 4), gray=True)
+
+
+def save(path, pixels, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(path, **options)
+    return path
+
+
+def square(rows, columns, value=255, shape=(8, 8)):
+    pixels = np.zeros(shape)
+    pixels[rows, columns] = value
+    return pixels
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A picture that is bright just where its mask is, in each of two classes."""
+    for name, columns in (("cats/a", slice(0, 4)), ("dogs/b", slice(4, 8))):
+        save(tmp_path / f"pictures/{name}.png", square(slice(0, 4), columns))
+        save(tmp_path / f"masks/{name}.bmp", square(slice(0, 4), columns, value=1))
+    return tmp_path / "pictures", tmp_path / "masks"
+
+
+def test_each_picture_meets_the_mask_of_its_name_and_the_label_of_its_folder(folders):
+    found = masked_pictures(*folders, SMALL)
+    assert torch.equal(found.images[:, 0] > 0.5, found.masks)
+    assert found.masks.sum() == 8
+    assert found.classes == ("cats", "dogs")
+    assert found.labels.tolist() == [0, 1]
+
+
+def test_a_mask_is_cut_as_its_picture_is(folders):
+    pictures, masks = folders
+    wide = square(slice(0, 8), slice(4, 6), shape=(8, 16))  # partly outside the square that is cut out
+    save(pictures / "cats/a.png", wide)
+    save(masks / "cats/a.bmp", wide)
+    found = masked_pictures(pictures, masks, Preprocessing(size=(8, 8), gray=True))
+    assert torch.equal(found.images[0, 0] > 0.5, found.masks[0])
+    assert found.masks[0].sum() == 16
+
+
+def test_without_class_folders_there_are_no_labels(folders):
+    pictures, masks = folders
+    found = masked_pictures(pictures / "cats", masks / "cats", SMALL)
+    assert found.labels is None
+    assert found.classes == ()
+
+
+def test_a_picture_that_cannot_be_read_takes_its_label_with_it(folders):
+    pictures, masks = folders
+    (pictures / "cats/a.png").write_text("no picture")
+    with pytest.warns(AGOPWarning, match="left out"):
+        found = masked_pictures(pictures, masks, SMALL)
+    assert found.labels.tolist() == [1]
+    assert len(found.images) == len(found.masks) == 1
+
+
+def test_pictures_without_a_mask_are_told(folders):
+    pictures, masks = folders
+    save(pictures / "dogs/c.png", square(0, 0))
+    with pytest.warns(AGOPWarning, match="1 of 3 pictures have no mask"):
+        assert len(masked_pictures(pictures, masks, SMALL).images) == 2
+
+
+@pytest.mark.parametrize(
+    ("pixels", "told"),
+    [
+        (square(0, 0) + square(1, 1, 128), "3 values from 0 to 255.*--threshold"),
+        (square(0, 0, 100) + 50, "2 values from 50 to 150"),
+        (square(0, 0, shape=(8, 9)), "9×8, its picture 8×8"),
+    ],
+)
+def test_masks_that_could_mean_two_things_are_refused(folders, pixels, told):
+    pictures, masks = folders
+    save(masks / "cats/a.bmp", pixels)
+    with pytest.raises(InputError, match=told):
+        masked_pictures(pictures, masks, SMALL)
+
+
+def test_a_threshold_says_what_is_inside(folders):
+    pictures, masks = folders
+    save(masks / "cats/a.bmp", square(slice(0, 8), slice(0, 4), 100) + square(slice(0, 8), slice(4, 8), 200))
+    assert masked_pictures(pictures, masks, SMALL, threshold=150).masks[0].sum() == 8
+
+
+def test_what_is_missing_is_named(folders, tmp_path):
+    pictures, _ = folders
+    with pytest.raises(FileError, match="not a folder"):
+        masked_pictures(pictures, tmp_path / "nowhere", SMALL)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no picture in .* has a mask"):
+        masked_pictures(pictures, tmp_path / "empty", SMALL)
