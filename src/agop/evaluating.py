@@ -66,7 +66,11 @@ class Evaluation:
         (cell,) = spec.cells()
         place = _emptied(Path(folder)) / "cells" / cell.name
         spec.save(Path(folder))
-        about = {"command": "agop.evaluate(…)", "metrics": {name: all_metrics.get(name).described for name in metrics}}
+        about = {
+            "command": "agop.evaluate(…)",
+            "methods": all_methods.described(spec.methods),
+            "metrics": {name: all_metrics.get(name).described for name in metrics},
+        }
         save_about(Path(folder), **(about | told))
         self.gallery.save(place)
         if self.prior is not None:

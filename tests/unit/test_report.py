@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import save
+from typer.testing import CliRunner
 
+from agop.cli import app
 from agop.errors import FileError, UnknownNameError
+from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import registry
 from agop.report.run import Estimate, Run, paper
@@ -205,11 +208,100 @@ def test_the_terminal_shows_ours_the_paper_s_and_every_claim(tmp_path):
 
 def test_the_command_writes_a_file_without_torch(tmp_path):
     made(tmp_path)
-    for name in ("markdown", "csv", "latex", "json"):
+    for name in ("html", "markdown", "csv", "latex", "json"):
         code = f"import sys; sys.argv = ['agop', 'report', {str(tmp_path)!r}, '--format', {name!r}, '--out', \
 {str(tmp_path / name)!r}]\nfrom agop.cli import app\napp(standalone_mode=False)\nassert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
         assert (tmp_path / name).read_text() == registry.get(name)(Run(tmp_path))
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+
+def test_the_page_is_the_default_and_an_ending_names_its_format(tmp_path):
+    run = made(tmp_path)
+    assert command("report", tmp_path).stdout == f"wrote {tmp_path / 'index.html'}\n"
+    assert (tmp_path / "index.html").read_text() == registry.get("html")(run)
+    assert command("report", tmp_path, "--format", "csv").stdout == registry.get("csv")(run)
+    for ending, name in (("md", "markdown"), ("tex", "latex"), ("json", "json"), ("html", "html")):
+        assert command("report", tmp_path, "--out", tmp_path / f"it.{ending}").exit_code == 0
+        assert (tmp_path / f"it.{ending}").read_text() == registry.get(name)(run)
+
+
+def scored(values):
+    """A change that gives these mIoUs by scenario and method, others 0.1; a number, or one for each seed."""
+
+    def change(row):
+        if row["metric"] != "iou":
+            return None
+        found = values.get(row["scenario"], {}).get(row["method"], 0.1)
+        return {"value": found[row["seed"]] if isinstance(found, tuple) else found}
+
+    return change
+
+
+def test_the_advice_names_the_best_of_each_group_and_its_lead(tmp_path):
+    values = {
+        "linear": {"agop-weighted": (0.40, 0.42, 0.44), "integrated-gradients": (0.30, 0.31, 0.32), "random": 0.05},
+        "multiplicative": {"agop-weighted": (0.40, 0.42, 0.44), "integrated-gradients": 0.2, "random": 0.05},
+        "translations_rotations": {"integrated-gradients": 0.5, "smoothgrad": (0.28, 0.30, 0.32), "random": 0.05},
+        "xor": {
+            "smoothgrad": (0.3, 0.2, 0.3),
+            "vanilla": (0.2, 0.3, 0.2),
+            "agop-local": (0.2, 0.3, 0.2),
+            "random": 0.05,
+        },
+    }
+    told = advice(made(tmp_path, scored(values)))
+    still, moving, together = told.split("; ")
+    assert still.startswith(
+        "Where the signal stands still (linear, multiplicative), take agop-weighted: mIoU 0.42 on average, "
+        "ahead of integrated-gradients by 0.17 ["  # (0.11 + 0.22) / 2
+    )
+    assert moving.startswith("where it moves (translations_rotations), take integrated-gradients: mIoU 0.50, ahead of")
+    assert "smoothgrad by 0.20 [0.18, 0.22]" in moving
+    assert together.startswith("where only the combination tells (xor), there is no clear winner: ")
+    assert "smoothgrad 0.27 and vanilla 0.23 in mIoU cannot be told apart" in together
+    assert "agop-local" not in told
+    for form in ("markdown", "json"):
+        assert told in registry.get(form)(Run(tmp_path))
+    console = Console(file=io.StringIO(), width=200)
+    show(Run(tmp_path), console)
+    assert told in console.file.getvalue()
+
+
+def test_the_advice_ignores_correlated_backgrounds(tmp_path):
+    def change(row):
+        better = "gradcam" if row["background"] == "correlated" else "smoothgrad"
+        return {"value": 0.9 if row["method"] == better else 0.1}
+
+    told = advice(made(tmp_path, change))
+    assert "gradcam" not in told
+    assert told.count("take smoothgrad") == 3
+
+
+def test_the_advice_says_when_what_knows_nothing_is_as_good(tmp_path):
+    beaten = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "centre": [0.5, 0.6, 0.5]}
+    told = advice(clevr(tmp_path / "a", beaten))
+    assert told.startswith("Overall, agop-global is first with iou 0.33, ahead of vanilla by 0.23 [")
+    assert "what knows nothing of the model is above it: centre (0.53)" in told
+    assert "take" not in told
+    level = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "random": [0.4, 0.3, 0.3]}
+    assert "cannot be told from what knows nothing of the model: random (0.33)" in advice(clevr(tmp_path / "b", level))
+
+
+def test_one_training_gives_no_advice_beyond_its_figures(tmp_path):
+    told = advice(made(tmp_path, seeds=1))
+    assert "one training cannot tell" in told
+    assert "take" not in told
+
+
+def test_of_a_score_that_should_be_low_the_lowest_is_taken(tmp_path):
+    made(tmp_path, lambda row: {"value": 0.2 if row["method"] == "gradcam" else 0.7})
+    spec = json.loads((tmp_path / "spec.json").read_text()) | {"metrics": ["deletion"]}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    assert "take gradcam: Del 0.20 on average, ahead of vanilla by 0.50" in advice(Run(tmp_path))
 
 
 def test_what_is_no_run(tmp_path):

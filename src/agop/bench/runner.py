@@ -56,12 +56,13 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[s
 
 def _about(spec: RunSpec) -> dict[str, Any]:
     """What a run's scenarios and metrics mean."""
-    from agop import metrics, scenarios
+    from agop import methods, metrics, scenarios
 
     return {
         "command": command_line(),
         "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
         "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
+        "methods": methods.described(spec.methods),
         "metrics": {name: metrics.get(name).described for name in spec.metrics},
     }
 

@@ -15,12 +15,12 @@ def list_() -> None:
 
     console = Console(highlight=False)
     table = Table("method", "needs", "what it shows", "options", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    told = methods.described(methods.names())
     for name in methods.names():
         method = methods.get(name)
         options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        first = (method.__doc__ or "").strip().splitlines()[0]
         needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
-        table.add_row(name, ", ".join(needs) or "nothing", first, options)
+        table.add_row(name, ", ".join(needs) or "nothing", told[name], options)
     console.print(table)
     console.print()
     scores = Table("metric", "better", "what it says", box=None, pad_edge=False, padding=(0, 2, 0, 0))

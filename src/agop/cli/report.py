@@ -7,20 +7,29 @@ from typing import Annotated
 
 import typer
 
+_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="A run folder of `agop bench`.")],
-    format_: Annotated[str, typer.Option("--format", help="markdown, csv, latex or json.")] = "markdown",
-    out: Annotated[Path | None, typer.Option(help="The file to write; by default the terminal.")] = None,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help="html, markdown, csv, latex or json; by default what --out ends in, else html."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write; by default RUN/index.html, other formats to the terminal.")
+    ] = None,
 ) -> None:
-    """Write the tables and claims of a run, from its folder alone."""
+    """Write the page, the tables or the figures of a run, from its folder alone."""
     from agop.files import write_whole
     from agop.report.formats import registry
     from agop.report.run import Run
 
-    text = registry.get(format_)(Run(run))
-    if out is None:
+    chosen = format_ or _ENDINGS.get("" if out is None else out.suffix.lower(), "html")
+    text = registry.get(chosen)(Run(run))
+    if out is None and chosen != "html":
         typer.echo(text, nl=False)
         return
-    write_whole(out, text.encode())
-    typer.echo(f"wrote {out}")
+    path = run / "index.html" if out is None else out
+    write_whole(path, text.encode())
+    typer.echo(f"wrote {path}")

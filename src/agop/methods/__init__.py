@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from agop.methods.base import Job, Method, registry
@@ -20,6 +21,11 @@ def get(name: str) -> type[Method]:
     return registry.get(name)
 
 
+def described(given: Iterable[str]) -> dict[str, str]:
+    """What each of these methods shows, as far as they are methods: the first line of its docstring."""
+    return {name: (get(name).__doc__ or "").strip().splitlines()[0] for name in given if name in names()}
+
+
 globals().update({method.__name__: method for method in map(get, names())})
 
 if TYPE_CHECKING:
@@ -27,4 +33,4 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = ["Job", "Method", "get", "names"]
+__all__ = ["Job", "Method", "described", "get", "names"]

@@ -83,7 +83,10 @@ class Run:
 
     @cached_property
     def convergence(self) -> list[Row]:
-        """The rows of the snapshots."""
+        """The rows of the snapshots; none where nothing was trained, or not for long enough to make one."""
+        path = self.folder / "convergence.jsonl"
+        if self.spec.epochs == 0 or (path.exists() and path.stat().st_size == 0):
+            return []
         return read(self.folder, "convergence.jsonl")
 
     def has(self, scenario: str, background: str, *methods: str) -> bool:
@@ -96,26 +99,30 @@ class Run:
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
     ) -> Estimate | None:
         """The mean over seeds or samples, or None where there is no value; masks of the main kind if not told."""
-        found = self._values(scenario, background, method, metric, masks or self.spec.masks)
+        found = self.values(scenario, background, method, metric, masks)
         return Estimate(tuple(found.values())) if found else None
 
     def difference(
         self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
     ) -> Estimate | None:
         """The paired difference of two methods, seed by seed or sample by sample."""
-        left, right = (self._values(scenario, background, m, metric, masks or self.spec.masks) for m in (a, b))
+        left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
         return Estimate(tuple(left[key] - right[key] for key in both)) if both else None
 
-    def _values(self, scenario: str, background: str, method: str, metric: str, masks: str) -> dict[int, float]:
+    def values(
+        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
+    ) -> dict[int, float]:
         """The defined values by seed or, where intervals are over samples, by sample."""
-        if self.spec.intervals == "samples" and f"{masks}/{method}/{metric}" in self._samples(scenario, background):
-            scores = self._samples(scenario, background)[f"{masks}/{method}/{metric}"]
+        masks = masks or self.spec.masks
+        if self.spec.intervals == "samples" and f"{masks}/{method}/{metric}" in self.samples(scenario, background):
+            scores = self.samples(scenario, background)[f"{masks}/{method}/{metric}"]
             return {place: float(scores[place]) for place in np.flatnonzero(~np.isnan(scores))}
         seeds = self._seeds[scenario, background, masks, method, metric]
         return {seed: value for seed, value in sorted(seeds.items()) if value is not None}
 
-    def _samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
+    def samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
+        """The scores (N,) of seed 0 one by one, as kind of masks/method/metric."""
         if (scenario, background) not in self._scores:
             name = Cell(scenario, background, 0).name
             self._scores[scenario, background] = load(read_whole(self.folder / "cells" / name / "scores.safetensors"))

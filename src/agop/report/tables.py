@@ -37,7 +37,8 @@ class Table:
         """What the table is of."""
         share = "" if self.coverage is None else f" on {self.coverage.mean:.1%} of the pixels"
         kind = "" if self.masks == "true" else f", {self.masks} masks{share}"
-        return f"{self.scenario} / {self.background}{kind}, accuracy {self.accuracy}{self.note}"
+        right = "" if self.accuracy is None else f", accuracy {self.accuracy}"
+        return f"{self.scenario} / {self.background}{kind}{right}{self.note}"
 
 
 def tables(run: Run) -> list[Table]:

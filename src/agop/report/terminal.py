@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table as Drawn
 
+from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.run import Run
 from agop.report.tables import Figure, sensitivity, tables
@@ -21,12 +22,16 @@ def show(run: Run, console: Console) -> None:
             drawn.add_row(method, *(_cell(cells[metric]) for metric in table.columns))
         console.print(drawn)
         console.print()
-    console.print("The paper's claims", style="bold")
-    for checked in check(run):
+    claims = check(run)
+    if claims:
+        console.print("The paper's claims", style="bold")
+    for checked in claims:
         colour = _COLOURS.get(checked.verdict, "yellow")
         console.print(f"[{colour}]{checked.verdict:9}[/] {checked.claim}: {checked.figures}", soft_wrap=True)
     for remark in remarks(run):
         console.print(remark, soft_wrap=True)
+    console.print("\nIn short", style="bold")
+    console.print(advice(run), soft_wrap=True, markup=False)
 
 
 def _cell(cell: Figure) -> str:

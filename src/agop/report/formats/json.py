@@ -6,6 +6,7 @@ import json as writer
 from dataclasses import asdict
 from typing import Any
 
+from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
@@ -18,6 +19,7 @@ def json(run: Run) -> str:
     content = {
         "spec": asdict(run.spec),
         "about": run.about,
+        "advice": advice(run),
         "claims": [asdict(checked) for checked in check(run)],
         "remarks": remarks(run),
         "tables": [

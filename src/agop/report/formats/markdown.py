@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
@@ -15,8 +16,7 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {spec.benchmark}",
         "",
-        f"{_counted(spec.seeds, 'seed')}, {_counted(spec.epochs, 'epoch')}, {spec.test_images} test images, "
-        f"{spec.masks} masks.",
+        f"{_trained(run)}{spec.test_images} test images, {spec.masks} masks.",
         f"Made by `{about['command']}`",
         f"with {', '.join(f'{name} {number}' for name, number in about['versions'].items())},"
         f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
@@ -26,11 +26,8 @@ def markdown(run: Run) -> str:
         "in parentheses the paper's figure.",
         "The best of a column is bold.",
         "",
-        "## The paper's claims",
-        "",
-        "| claim | verdict | figures |",
-        "|---|---|---|",
-        *(f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)),
+        f"**In short:** {advice(run)}",
+        *_claims(run),
         *(line for remark in remarks(run) for line in ("", remark)),
     ]
     for table in [*tables(run), *sensitivity(run)]:
@@ -38,8 +35,20 @@ def markdown(run: Run) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _trained(run: Run) -> str:
+    """Seeds and epochs, where something was trained."""
+    spec = run.spec
+    return f"{_counted(spec.seeds, 'seed')}, {_counted(spec.epochs, 'epoch')}, " if spec.epochs else ""
+
+
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _claims(run: Run) -> list[str]:
+    """What became of the paper's claims; nothing about a run of which it has none."""
+    lines = [f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)]
+    return ["", "## The paper's claims", "", "| claim | verdict | figures |", "|---|---|---|", *lines] if lines else []
 
 
 def _network(run: Run) -> list[str]:

@@ -1,0 +1,117 @@
+"""The page of a run: one HTML file that needs nothing else, put together from the run folder alone."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+from agop.report.advice import advice
+from agop.report.claims import check, remarks
+from agop.report.page import cost, making
+from agop.report.page.colours import gradient, inferno
+from agop.report.page.figures import shown
+from agop.report.page.glance import grids
+from agop.report.page.maps import encoded
+from agop.report.page.numbers import counted
+from agop.report.page.samples import gallery
+from agop.report.page.training import training
+from agop.report.run import Run
+from agop.report.winners import CONTROLS
+
+_STYLES = ("base", "bars", "tables", "gallery", "charts")
+_SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "maps", "gallery", "charts", "convergence", "labels",
+            "cost", "downloads")  # fmt: skip
+
+
+def page(run: Run) -> str:
+    """The whole page as HTML."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    environment = Environment(
+        loader=PackageLoader("agop.report.page"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
+    # Our own files and plotly's go in as they are; all that comes from the run is escaped by the templates.
+    own = {
+        "styles": Markup(_joined(_STYLES, "css")),
+        "scripts": Markup(_joined(_SCRIPTS, "js")),
+        "plotly": Markup(get_plotlyjs()),
+    }
+    environment.filters["breakable"] = _breakable
+    return environment.get_template("page.html").render(**own, **_content(run))
+
+
+def _breakable(name: str) -> str:
+    """A name that may go on in the next line after a sign in it."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([-_/@])(?=\w)", r"\1<wbr>", str(escape(name))))
+
+
+def _joined(names: tuple[str, ...], ending: str) -> str:
+    folder = files("agop.report.page").joinpath("templates")
+    return "\n".join(folder.joinpath(f"{name}.{ending}").read_text(encoding="utf-8") for name in names)
+
+
+def _content(run: Run) -> dict[str, Any]:
+    """What the templates write, and as `data` what the scripts draw."""
+    data = _data(run)
+    return {
+        "run": run,
+        "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: explanations, scored",
+        "sentence": _sentence(run),
+        "advice": advice(run),
+        "grids": grids(run),
+        "gradient": gradient(),
+        "claims": check(run),
+        "remarks": remarks(run),
+        "tables": shown(run),
+        "data": data,
+        "pictures": max((len(cell["gallery"]["pictures"]) for cell in data["cells"] if cell["gallery"]), default=0),
+        "controls": [method for method in run.spec.methods if method in CONTROLS],
+        "convergence": any(cell["training"] for cell in data["cells"]),
+        "facts": making.facts(run),
+        "definitions": making.definitions(run),
+        "methods": making.methods(run),
+        "raw": making.raw(run),
+    }
+
+
+def _data(run: Run) -> dict[str, Any]:
+    cells = list(dict.fromkeys((scenario, background) for scenario, background, _ in run.places))
+    metric = cost.quality(run)
+    return {
+        "places": [
+            {
+                "scenario": s,
+                "background": b,
+                "masks": k,
+                "cell": cells.index((s, b)),
+                "cost": cost.points(run, (s, b, k)),
+            }
+            for s, b, k in run.places
+        ],
+        "cells": [{"gallery": gallery(run, *cell), "training": training(run, *cell)} for cell in cells],
+        "metrics": {name: about["label"] for name, about in run.metrics.items()},
+        "methods": list(run.spec.methods),
+        "variants": list(run.spec.sensitivity),
+        "quality": {"name": metric, "label": run.metrics[metric]["label"]},
+        "colours": encoded(inferno()),
+    }
+
+
+def _sentence(run: Run) -> str:
+    """What the page is, in one sentence."""
+    spec = run.spec
+    ways = counted(len(spec.methods), "way")
+    if spec.epochs == 0:
+        return f"{ways} to explain a model's decisions, on {counted(spec.test_images, 'image')}."
+    places = counted(len({place[:2] for place in run.places}), "task")
+    return (
+        f"{ways} to explain an image classifier, scored against masks of where the signal truly is: {places}, "
+        f"{counted(spec.seeds, 'training')} each, {counted(spec.test_images, 'test image')} a training."
+    )

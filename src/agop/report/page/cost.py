@@ -1,0 +1,32 @@
+"""What a map costs against what it scores: a point a method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agop.report.run import Estimate, Place, Run
+from agop.report.winners import CONTROLS
+
+
+def quality(run: Run) -> str:
+    """The metric that cost is held against: mIoU where the run has it."""
+    return "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
+
+
+def points(run: Run, place: Place) -> list[dict[str, Any]]:
+    """Milliseconds and score of each method that has both."""
+    scenario, background, masks = place
+    found = []
+    for method in run.spec.methods:
+        score = run.estimate(scenario, background, method, quality(run), masks)
+        cost = run.estimate(scenario, background, method, "milliseconds")
+        if score is not None and cost is not None and cost.mean > 0:
+            kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"
+            found.append({"method": method, "kind": kind, "score": _ends(score), "cost": _ends(cost)})
+    return found
+
+
+def _ends(estimate: Estimate) -> list[float]:
+    """Mean, low and high."""
+    low, high = estimate.interval or (estimate.mean, estimate.mean)
+    return [float(f"{value:.5g}") for value in (estimate.mean, low, high)]

@@ -1,0 +1,106 @@
+"""Which method won where: a grid a metric, a line a place, a column a method."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from agop.report.page.colours import shade
+from agop.report.page.numbers import interval, number
+from agop.report.run import Estimate, Place, Run
+from agop.report.winners import competing, first, level
+
+WON, LEVEL, ABOVE = "★", "≈", "▲"
+_SAID = {WON: "best of its line", LEVEL: "not to be told from the best", ABOVE: "a control above the best method"}
+
+
+@dataclass(frozen=True)
+class Square:
+    """A method's mean at a place with its interval, its mark, and its colour."""
+
+    mean: str
+    interval: str
+    mark: str = ""
+    colour: str = ""
+    ink: str = ""
+
+    @property
+    def said(self) -> str:
+        """The mark in words."""
+        return _SAID.get(self.mark, "")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All places by all methods in one metric; the ends are those of its colours, the worse first."""
+
+    metric: str
+    label: str
+    up: bool
+    lines: dict[str, list[Square]]
+    ends: tuple[str, str]
+
+
+def grids(run: Run) -> list[Grid]:
+    """One grid for each metric that the run has, milliseconds last."""
+    found = (_grid(run, metric) for metric in run.metrics)
+    return [grid for grid in found if grid is not None]
+
+
+def name(run: Run, place: Place) -> str:
+    """A place in words; the kind of masks only where there are several."""
+    scenario, background, masks = place
+    return f"{scenario} / {background}" + (f" / {masks}" if len(run.kinds) > 1 else "")
+
+
+def _grid(run: Run, metric: str) -> Grid | None:
+    scores = {place: _scores(run, place, metric) for place in run.places}
+    scores = {place: line for place, line in scores.items() if line}
+    means = [estimate.mean for line in scores.values() for estimate in line.values()]
+    if not means:
+        return None
+    up = bool(run.metrics[metric]["higher_is_better"])
+    worse, better = (min(means), max(means)) if up else (max(means), min(means))
+    lines = {name(run, place): _line(run, place, metric, line, (worse, better)) for place, line in scores.items()}
+    return Grid(metric, run.metrics[metric]["label"], up, lines, (number(worse, metric), number(better, metric)))
+
+
+def _scores(run: Run, place: Place, metric: str) -> dict[str, Estimate]:
+    scenario, background, masks = place
+    found = {method: run.estimate(scenario, background, method, metric, masks) for method in run.spec.methods}
+    return {method: estimate for method, estimate in found.items() if estimate is not None}
+
+
+def _line(run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]) -> list[Square]:
+    marks = _marks(run, place, metric, scores)
+    line = []
+    for method in run.spec.methods:
+        found = scores.get(method)
+        colour, ink = ("", "") if found is None else shade(_position(found.mean, *ends, log=metric == "milliseconds"))
+        mean = number(None if found is None else found.mean, metric)
+        line.append(Square(mean, interval(found, metric), marks.get(method, ""), colour, ink))
+    return line
+
+
+def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> dict[str, str]:
+    """The winner among those that compete, who cannot be told from it, and the controls above it."""
+    scenario, background, masks = place
+    up, rivals = bool(run.metrics[metric]["higher_is_better"]), competing(run)
+    winner = first({m: e for m, e in scores.items() if m in rivals}, up=up)
+    if winner is None:
+        return {}
+    marks = {winner: WON}
+    for method in scores.keys() - {winner}:
+        lead = run.difference(scenario, background, metric, method, winner, masks)
+        if level(lead):
+            marks[method] = LEVEL
+        elif method not in rivals and lead is not None and lead.mean * (1 if up else -1) > 0:
+            marks[method] = ABOVE
+    return marks
+
+
+def _position(value: float, worse: float, better: float, *, log: bool) -> float:
+    """Where a value stands between the ends, 0 .. 1; times on a logarithmic axis."""
+    if log and min(worse, better) > 0:
+        value, worse, better = math.log(value), math.log(worse), math.log(better)
+    return 0.5 if better == worse else (value - worse) / (better - worse)

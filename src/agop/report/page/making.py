@@ -1,0 +1,99 @@
+"""How a run was made: command, numbers, machine, definitions, and the raw files to take away."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from typing import Any
+
+from agop.report.page.numbers import counted
+from agop.report.run import Run
+from agop.runs.rows import FILES
+
+_RAW = (*FILES, "spec.json", "about.json")
+_CONTROLS = {
+    "centre": "Control: a blob in the middle, the same for every picture.",
+    "mean-mask": "Control: the mean mask of the training data, the same for every picture.",
+}
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """What was run, in lines of a name and a text."""
+    spec, about = run.spec, run.about
+    machine = about.get("hardware", {})
+    told = [
+        ("Command", about.get("command", "")),
+        ("Trainings", "" if spec.epochs == 0 else _trainings(run)),
+        ("Images", f"{spec.test_images:,}{' of each place' if len(run.places) > 1 else ''}; {spec.masks} masks"),
+        ("Network", about.get("network") or ""),
+        *(("Note", note) for note in about.get("notes", [])),
+        ("Options", ", ".join(f"{key}: {value}" for key, value in spec.options.items())),
+        ("Versions", ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())),
+        ("Machine", ", ".join(_machine(machine))),
+    ]
+    return [(name, str(text)) for name, text in told if text]
+
+
+def definitions(run: Run) -> list[dict[str, Any]]:
+    """Every metric: its label, what it is, its bounds and its direction."""
+    found = []
+    for metric, about in run.metrics.items():
+        what = "wall time of a map, milliseconds a sample" if metric == "milliseconds" else about.get("what", "")
+        bounds = about.get("bounds")
+        found.append(
+            {
+                "label": about["label"],
+                "name": metric,
+                "what": _prose(what),
+                "bounds": "" if not bounds else " to ".join(f"{end:g}" for end in bounds),
+                "direction": "more is better" if about["higher_is_better"] else "less is better",
+            }
+        )
+    return found
+
+
+def methods(run: Run) -> list[tuple[str, str]]:
+    """What the methods are, as far as it is known."""
+    known = _CONTROLS | dict(run.about.get("methods") or {})
+    found = []
+    for name in (*run.spec.methods, *run.spec.sensitivity):
+        base, _, variant = name.partition("@")
+        told = known.get(name) or (f"{base} with {_variant(base, variant)}" if variant else "")
+        found += [(name, told)] if told else []
+    return found
+
+
+def raw(run: Run) -> list[dict[str, Any]]:
+    """The files of the run, packed: convergence alone would be two megabytes as text."""
+    found = []
+    for name in _RAW:
+        path = run.folder / name
+        if path.is_file() and (content := path.read_bytes()):
+            text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+            found.append({"name": name, "size": _size(len(content)), "text": text})
+    return found
+
+
+def _trainings(run: Run) -> str:
+    cells = len(run.spec.cells())
+    return f"{cells} ({counted(run.spec.seeds, 'seed')} of each place), {counted(run.spec.epochs, 'epoch')} each"
+
+
+def _machine(machine: dict[str, Any]) -> list[str]:
+    cores = f"{machine['cores']} cores" if "cores" in machine else ""
+    return [str(part) for part in (cores, machine.get("machine"), machine.get("system")) if part]
+
+
+def _prose(docstring: str) -> str:
+    """A docstring for a reader who does not program: without shapes and code marks."""
+    return " ".join(docstring.replace(" (N,)", "").replace("`", "").split())
+
+
+def _variant(base: str, variant: str) -> str:
+    if base.startswith("gradcam"):
+        return f"the layer “{variant}”"
+    return f"the baseline “{variant}”" if base == "integrated-gradients" else f"the AGOP of “{variant}”"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

@@ -1,0 +1,49 @@
+function sortBy(table, head) {
+  const column = head.cellIndex, byName = head.dataset.column === "method";
+  const bestFirst = byName || head.dataset.up === "false" ? "ascending" : "descending";
+  const other = bestFirst === "ascending" ? "descending" : "ascending";
+  const order = head.getAttribute("aria-sort") === bestFirst ? other : bestFirst;
+  for (const each of head.parentNode.cells) each.setAttribute("aria-sort", each === head ? order : "none");
+  const sign = order === "ascending" ? 1 : -1;
+  const key = row => byName ? row.dataset.method : row.cells[column].dataset.value;
+  const compare = (a, b) => {
+    if (byName) return sign * key(a).localeCompare(key(b));
+    if (key(a) === "" || key(b) === "") return (key(a) === "") - (key(b) === "");  // undefined ones last, both ways
+    return sign * (Number(key(a)) - Number(key(b)));
+  };
+  table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
+}
+
+// One stop of the Tab key a table; inside it the arrow keys walk.
+function walkable(table) {
+  const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+  const at = (row, column) => table.tBodies[0].rows[row]?.cells[column]?.querySelector(".figure");
+  let current = at(0, 1);
+  if (!current) return;
+  current.tabIndex = 0;
+  table.addEventListener("keydown", event => {
+    const cell = event.target.closest("td"), move = step[event.key];
+    if (!cell || !move || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = at(cell.parentNode.sectionRowIndex + move[0], cell.cellIndex + move[1]);
+    event.preventDefault();
+    if (next) next.focus();
+  });
+  table.addEventListener("focusin", event => {
+    const figure = event.target.closest(".figure");
+    if (!figure) return;
+    current.tabIndex = -1;
+    current = figure;
+    current.tabIndex = 0;
+  });
+}
+
+for (const table of document.querySelectorAll("table.figures")) {
+  for (const head of table.tHead.rows[0].cells) head.querySelector("button").addEventListener("click", () => sortBy(table, head));
+  walkable(table);
+}
+
+function showIntervals() {
+  for (const table of document.querySelectorAll("table.figures")) table.classList.toggle("with-intervals", byId("intervals").checked);
+}
+byId("intervals").addEventListener("change", showIntervals);
+showIntervals();

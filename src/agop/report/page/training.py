@@ -1,0 +1,61 @@
+"""How maps and accuracy grew while a network trained: curves over seeds, and diag(M) at each snapshot of seed 0."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load
+
+from agop.files import read_whole
+from agop.report.page.maps import encoded, quantised, reduced
+from agop.report.run import Run
+from agop.runs.spec import Cell
+
+_MOST_FRAMES = 60
+
+
+def training(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
+    """Curves and frames of a scenario and background; None if nothing was watched there."""
+    curves = _curves(run, scenario, background)
+    return {"curves": curves, "frames": _frames(run, scenario, background)} if curves else None
+
+
+def _curves(run: Run, scenario: str, background: str) -> dict[str, dict[str, Any]]:
+    """By method and metric: steps, and the mean, least and greatest value over the seeds at each."""
+    values: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in run.convergence:
+        if (row["scenario"], row["background"]) == (scenario, background) and row["value"] is not None:
+            values[row["method"]][row["metric"]][int(row["step"])].append(float(row["value"]))
+    return {method: {metric: _curve(steps) for metric, steps in metrics.items()} for method, metrics in values.items()}
+
+
+def _curve(values: dict[int, list[float]]) -> dict[str, Any]:
+    steps = sorted(values)
+    return {
+        "steps": steps,
+        "mean": [round(float(np.mean(values[step])), 4) for step in steps],
+        "low": [round(min(values[step]), 4) for step in steps],
+        "high": [round(max(values[step]), 4) for step in steps],
+        "seeds": max(len(values[step]) for step in steps),
+    }
+
+
+def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
+    """diag(M), channels summed, at no more than sixty snapshots of seed 0, on one scale over all of them."""
+    folder = run.folder / "cells" / Cell(scenario, background, 0).name / "snapshots"
+    paths = sorted(folder.glob("step-*.safetensors"))
+    if not paths:
+        return None
+    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FRAMES)).round().astype(int))
+    maps = np.stack([load(read_whole(paths[index]))["diagonal"].sum(axis=0) for index in chosen])
+    small = reduced(maps.astype(np.float64))
+    return {
+        "steps": [int(paths[index].stem.removeprefix("step-")) for index in chosen],
+        "all": len(paths),
+        "rows": small.shape[1],
+        "columns": small.shape[2],
+        "top": float(f"{small.max():.6g}"),
+        "bytes": encoded(quantised(small, float(small.max()))),
+    }

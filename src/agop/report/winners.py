@@ -1,0 +1,29 @@
+"""Which methods compete, and which of them is first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agop.report.run import Estimate, Run
+
+# What no one would take for an explanation: noise, and maps that know nothing of the model.
+CONTROLS = ("random", "centre", "mean-mask")
+
+
+def competing(run: Run) -> list[str]:
+    """The methods of a run that could be chosen: no controls."""
+    return [method for method in run.spec.methods if method not in CONTROLS]
+
+
+def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
+    """The method with the best mean; None of none."""
+    if not scores:
+        return None
+    return (max if up else min)(scores, key=lambda method: scores[method].mean)
+
+
+def level(difference: Estimate | None) -> bool:
+    """True if the interval of a paired difference contains zero: the two cannot be told apart."""
+    if difference is None or difference.interval is None:
+        return False
+    return difference.interval[0] <= 0 <= difference.interval[1]

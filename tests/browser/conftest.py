@@ -1,0 +1,72 @@
+"""A real browser, driven from outside; without one these tests are left out, and the summary says so."""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+ARGUMENTS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+LOCAL = ("file:", "data:", "blob:")
+left_out: set[str] = set()
+
+
+def leave_out(why):
+    left_out.add(f"browser tests left out: {why}")
+    pytest.skip(f"browser tests left out: {why}")
+
+
+def chromium():
+    """Where the browser is, or None."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("AGOP_CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = chromium()
+    if path is None:
+        leave_out("no chromium found; apt-get install chromium, or say where it is in AGOP_CHROMIUM")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        leave_out("no playwright; pip install playwright")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Heard:
+    """What a page complained about, and what it asked the network for."""
+
+    errors: list[Any] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def page(browser, heard):
+    """A page with an empty profile; no test may end with an error on its console or a request that left the file."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", accept_downloads=True)
+    page = context.new_page()
+    page.on("console", lambda message: heard.errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: heard.errors.append(str(error)))
+    page.on("request", lambda ask: None if ask.url.startswith(LOCAL) else heard.requests.append(ask.url))
+    yield page
+    context.close()
+    assert heard.errors == []
+    assert heard.requests == []
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in sorted(left_out):
+        terminalreporter.write_line(line, yellow=True)
