@@ -41,7 +41,7 @@ class Preprocessing:
         """The picture, upright, scaled to cover the size and cut to it around its centre."""
         try:
             with Image.open(path) as file:
-                upright = ImageOps.exif_transpose(file).convert("L" if self.gray else "RGB")
+                upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
             raise FileError(f"{path} cannot be read as a picture: {error}") from error
         return ImageOps.fit(upright, (self.size[1], self.size[0]), Image.Resampling.BILINEAR)
@@ -69,6 +69,11 @@ class Preprocessing:
     def described(self) -> dict[str, Any]:
         """The fields, for a manifest."""
         return asdict(self)
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """A picture of 16 bits with 8: Pillow would cut every value above 255 to white."""
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I;16") else image
 
 
 class ClassFolders(Dataset[tuple[Tensor, int] | None]):

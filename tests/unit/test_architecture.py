@@ -18,13 +18,13 @@ LAYERS = [
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
     ["statistic", "collecting", "preparing"],
-    ["training", "fitting", "methods", "metrics", "networks"],
+    ["training", "fitting", "methods", "metrics", "networks", "maps"],
     ["scenarios"],
     ["explaining"],
     ["scoring", "cells"],
-    ["evaluating", "masked", "explanations"],
+    ["evaluating", "masked", "explanations", "plot"],
     ["bench"],
-    ["report"],
+    ["report", "app"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -88,7 +88,13 @@ def test_reports_never_import_torch():
 def test_the_core_never_imports_torchvision_or_an_extra():
     for path in files():
         roots = {name.split(".")[0] for name in imports(path)}
-        assert not roots & {"torchvision", "timm", "transformers", "captum", "matplotlib", "lightning", "quantus"}
+        assert not roots & {"torchvision", "timm", "transformers", "captum", "lightning", "quantus"}
+        assert "matplotlib" not in roots or room(path) == "plot"
+
+
+def test_matplotlib_is_imported_when_a_figure_is_made():
+    code = "import sys, agop; agop.plot, agop.explain, agop.evaluate; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_importing_agop_alone_does_not_import_torch():

@@ -90,3 +90,11 @@ def test_a_sheet_says_so_when_a_map_is_zero():
     plain, marked = sheet(picture, {"vanilla": zero + 1}), sheet(picture, {"vanilla": zero})
     assert plain.size == marked.size
     assert np.asarray(plain)[:20].tolist() != np.asarray(marked)[:20].tolist()
+
+
+def test_a_picture_of_16_bits_is_as_bright_as_one_of_8(tmp_path):
+    shallow = np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    Image.fromarray(shallow).save(tmp_path / "8.png")
+    Image.fromarray(shallow.astype(np.uint16) * 257).save(tmp_path / "16.png")
+    how = Preprocessing(size=(8, 8), gray=True)
+    assert torch.equal(how.tensor(how.picture(tmp_path / "16.png")), how.tensor(how.picture(tmp_path / "8.png")))

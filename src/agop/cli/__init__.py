@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
+from agop.cli.app import app as page
 from agop.cli.bench import app as bench
 from agop.cli.data import app as data
 from agop.cli.evaluate import evaluate
@@ -29,6 +31,7 @@ app = typer.Typer(
 app.command("fit")(fit)
 app.command("explain")(explain)
 app.command("evaluate")(evaluate)
+app.command("app")(page)
 app.command("list")(list_)
 app.command("report")(report)
 app.add_typer(bench, name="bench")
@@ -40,18 +43,18 @@ def main() -> None:
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print("[yellow]warning:[/]", str(message))
+        console.print("[yellow]warning:[/]", escape(str(message)))
 
     warnings.showwarning = show
     try:
         app()
     except AGOPError as error:
-        console.print("[red]error:[/]", str(error))
+        console.print("[red]error:[/]", escape(str(error)))
         sys.exit(2)
     except Exception as error:
         if os.environ.get("AGOP_TRACEBACK"):
             raise
-        console.print("[red]error:[/]", f"{type(error).__name__}: {error} (AGOP_TRACEBACK=1 shows where)")
+        console.print("[red]error:[/]", escape(f"{type(error).__name__}: {error}") + " (AGOP_TRACEBACK=1 shows where)")
         sys.exit(1)
 
 

@@ -1,0 +1,125 @@
+"""The answers as HTML: a card a picture, with every map on one scale under its colour bar."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape as escaped
+
+import numpy as np
+from PIL import Image
+
+from agop.app.session import Loaded, Outcome, Result
+from agop.saliency import Picture, heat
+from agop.sheets import shaded, shares, told
+
+# Larger pictures are sent as JPEG: fifty of them by nine methods should still go through a page.
+_LOSSLESS = 64
+_STOPS = ",".join(f"rgb({r},{g},{b})" for r, g, b in heat(np.linspace(0, 1, 17)[None], 1.0)[0].tolist())
+
+STYLE = f"""
+.agop-lines {{ margin: 0 0 12px; padding: 10px 14px; border-radius: 8px; border: 1px solid var(--border-color-primary);
+  background: var(--background-fill-secondary); overflow-wrap: anywhere; }}
+.agop-lines.refused {{ border-left: 4px solid #d9480f; }}
+.agop-lines b {{ display: block; }}
+.agop-lines ul {{ margin: 4px 0 0; padding-left: 20px; list-style: disc; }}
+.agop-card {{ margin: 0 0 16px; padding: 14px; border-radius: 8px; border: 1px solid var(--border-color-primary);
+  background: var(--background-fill-primary); }}
+.agop-card h3 {{ margin: 0 0 10px; font-size: 1rem; font-weight: 600; overflow-wrap: anywhere; }}
+.agop-card h3 span {{ font-weight: 400; }}
+.agop-maps {{ display: grid; gap: 12px; grid-template-columns: repeat(auto-fill, minmax(min(150px, 42%), 1fr)); }}
+.agop-maps figure {{ margin: 0; display: flex; flex-direction: column; justify-content: flex-end; }}
+.agop-maps img {{ width: 100%; border-radius: 4px; display: block; }}
+.agop-maps img.few {{ image-rendering: pixelated; }}
+.agop-maps figcaption {{ font-size: 0.85rem; margin-bottom: 4px; overflow-wrap: anywhere; }}
+.agop-below {{ display: flex; flex-wrap: wrap; gap: 14px 32px; margin-top: 14px; font-size: 0.85rem; }}
+.agop-below > div {{ flex: 1 1 220px; max-width: 320px; }}
+.agop-bar {{ height: 12px; margin: 4px 0 2px; border-radius: 3px; background: linear-gradient(to right,{_STOPS}); }}
+.agop-ticks {{ display: flex; justify-content: space-between; font-variant-numeric: tabular-nums; }}
+.agop-below table {{ width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+.agop-below td {{ padding: 1px 8px 1px 0; border: 0; overflow-wrap: anywhere; }}
+.agop-below td:last-child {{ text-align: right; width: 5em; padding-right: 0; }}
+"""
+
+
+def escape(text: str) -> str:
+    """The text as it stands, also for Gradio, which fills in templates with braces and dollar signs."""
+    return escaped(text).translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
+
+
+def page_of(outcome: Outcome) -> str:
+    """All that an outcome has to show."""
+    parts = [lines("Left out", outcome.refused, "refused"), lines("To know", outcome.notes, "notes")]
+    return "".join(parts + [card(result, outcome.methods) for result in outcome.results])
+
+
+def lines(title: str, texts: Sequence[str], kind: str) -> str:
+    """A box with a line for each text, or nothing."""
+    if not texts:
+        return ""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    role = "alert" if kind == "refused" else "note"
+    return f'<div class="agop-lines {kind}" role="{role}"><b>{escape(title)}</b><ul>{items}</ul></div>'
+
+
+def about(loaded: Loaded, notes: Sequence[str] = ()) -> str:
+    """What is loaded, and what is to know about it."""
+    size = "×".join(map(str, loaded.preprocessing.size))
+    channels = "grey" if loaded.preprocessing.gray else "RGB"
+    prior = "no AGOP file" if loaded.prior is None else repr(loaded.prior)
+    name = f"<code>{escape(loaded.fields.model)}</code>"
+    said = f'<p class="agop-loaded">Loaded: {name}, {loaded.classes} classes, {size} {channels}; {escape(prior)}</p>'
+    return said + lines("To know", notes, "notes")
+
+
+def card(result: Result, methods: Sequence[str]) -> str:
+    """One picture, its prediction, its maps on one scale, and the likeliest classes."""
+    explained = result.explained
+    name = explained.path.name
+    maps = {method: explained.maps[method].numpy() for method in methods}
+    places, top = shares(maps)
+    figures = [_figure("picture", f"the picture {name}", explained.picture)]
+    for method, place in places.items():
+        figures.append(_figure(told(method, maps[method]), f"{method} of {name}", shaded(explained.picture, place)))
+    predicted, probability = result.likeliest[0]
+    return (
+        f'<section class="agop-card"><h3>{escape(name)} '
+        f"<span>is predicted to be</span> {escape(predicted)} <span>({_likely(probability)})</span></h3>"
+        f'<div class="agop-maps">{"".join(figures)}</div>'
+        f'<div class="agop-below">{_bar(top)}{_classes(result)}</div></section>'
+    )
+
+
+def _figure(caption: str, alternative: str, picture: Picture) -> str:
+    few = max(picture.shape[:2]) <= _LOSSLESS
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, **({"format": "PNG"} if few else {"format": "JPEG", "quality": 92}))
+    address = f"data:image/{'png' if few else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image = f'<img src="{address}" alt="{escape(alternative)}"{" class=few" if few else ""}>'
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>"
+
+
+def _bar(top: float) -> str:
+    """The colour bar: its axis is the root of the share, so a quarter of the top share stands in the middle."""
+    if not top > 0:
+        return ""
+    ticks = "".join(f"<span>{_percent(share)}</span>" for share in (0, top / 4, top))
+    return f'<div>a pixel’s share of its map<div class="agop-bar"></div><div class="agop-ticks">{ticks}</div></div>'
+
+
+def _classes(result: Result) -> str:
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{_likely(value)}</td></tr>" for name, value in result.likeliest)
+    return f"<div>likeliest classes<table>{rows}</table></div>"
+
+
+def _percent(share: float) -> str:
+    """Per cent with two significant digits: colours are not read more finely."""
+    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+
+
+def _likely(probability: float) -> str:
+    """Per cent to a tenth; a probability that is not quite 0 or 1 does not become it."""
+    if 0 < probability < 0.0005:
+        return "under 0.1 %"
+    return "over 99.9 %" if 0.9995 <= probability < 1 else f"{100 * probability:.1f} %"
