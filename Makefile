@@ -3,15 +3,15 @@ BIN := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench-speed pictures results clean
+.PHONY: help demo test check lint bench-speed pictures screenshots results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: $(READY)  ## the paper's first experiment: train, explain, score and check its claims (seven minutes on two cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
-	@$(BIN)/agop report runs/xai-tris --out runs/xai-tris/report.md > /dev/null
-	@echo "open runs/xai-tris/report.md"
+	@$(BIN)/agop report runs/xai-tris > /dev/null
+	@echo "open runs/xai-tris/index.html"
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest
@@ -30,6 +30,12 @@ bench-speed: $(READY)  ## measure the speed claims as ratios in one run (six min
 pictures: $(READY)  ## make the README's pictures anew, by its example (two minutes)
 	$(BIN)/python examples/train_and_explain.py
 	cp demo/linear.png demo/translations_rotations.png docs/pictures/
+
+screenshots: $(READY) runs/xai-tris/rows.jsonl  ## make the README's screenshots anew, with chromium (seconds after `make demo`)
+	$(BIN)/python docs/make_screenshots.py runs/xai-tris docs/pictures
+
+runs/xai-tris/rows.jsonl: | $(READY)
+	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
 results: $(READY)  ## make docs/results.md anew: 10 seeds of XAI-TRIS, one of CLEVR-XAI (an hour on two cores)
 	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xai-tris-10

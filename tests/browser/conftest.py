@@ -15,6 +15,8 @@ left_out: set[str] = set()
 
 
 def leave_out(why):
+    if os.environ.get("AGOP_BROWSER") == "required":
+        pytest.fail(f"AGOP_BROWSER=required, but {why}")
     left_out.add(f"browser tests left out: {why}")
     pytest.skip(f"browser tests left out: {why}")
 

@@ -174,4 +174,4 @@ def _finish(spec: RunSpec, out: Path, processes: int) -> None:
     run(spec, out, processes)
     console = Console(highlight=False)
     show(Run(out), console)
-    console.print(f"\nrows: {out}/rows.jsonl · report: agop report {out} --out report.md", soft_wrap=True)
+    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True)
