@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agop import methods, metrics, networks, scenarios
+    from agop import methods, metrics, networks, plot, scenarios
     from agop.errors import AGOPError, AGOPWarning
     from agop.evaluating import evaluate
     from agop.explaining import explain
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "evaluate", "explain", "fit", "input_gradients",
-    "methods", "metrics", "networks", "prepare", "scenarios",
+    "methods", "metrics", "networks", "plot", "prepare", "scenarios",
 ]  # fmt: skip
 
 # Imported on first use: what reads only files, and --help, should not wait for torch.

@@ -12,6 +12,7 @@ from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
 from agop.gradients import check_images, probing, rows_for
 from agop.layers import Layer
+from agop.maps import Maps
 from agop.methods import Job, Method
 from agop.methods.base import takes_layer
 from agop.statistic import AGOP
@@ -33,7 +34,8 @@ def explain(
 
     `target` is a class, or one an image, and the predicted class if None. `layer` is for the methods
     that weigh a layer's map. `batch_size` bounds how many images go through the model at once, and so
-    the memory. With nan="skip" an image whose map is not finite gets a map of NaN and a warning.
+    the memory. With nan="skip" an image whose map is not finite gets a map of NaN and a warning. In a notebook
+    the maps show themselves.
     """
     check_images(images)
     method = _configured(method, layer)
@@ -44,10 +46,10 @@ def explain(
         _check_prior(method, prior, model, images, targets)
     job = Job(images, targets, rows_for(images, batch_size), prior)
     if not method.needs_model:
-        return method.maps(job).to(images.device)
+        return Maps.of(method.maps(job).to(images.device), images, method.name, "")
     with probing(model) as probe:
         maps = _in_parts(method, replace(job, given_probe=probe))
-    return _finite(maps, nan)
+    return Maps.of(_finite(maps, nan), images, method.name, targets)
 
 
 def _in_parts(method: Method, job: Job) -> Tensor:

@@ -1,0 +1,106 @@
+"""Figures made without pyplot, and so without backend, window or global state, and what is drawn in them."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import ListedColormap, Normalize, PowerNorm
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
+from numpy.typing import NDArray
+
+from agop.plot.reading import Mask
+from agop.saliency import Picture, heat
+
+COLOURS = ListedColormap(heat(np.linspace(0, 1, 256)[None])[0] / 255, "agop")
+# Okabe and Ito's colours, which the colour-blind can tell apart, and a dash of its own for each, for print in grey.
+LINES: tuple[dict[str, Any], ...] = (
+    {"color": "#000000", "linestyle": ":"},
+    {"color": "#0072B2", "linestyle": "-"},
+    {"color": "#D55E00", "linestyle": "--"},
+    {"color": "#009E73", "linestyle": "-."},
+)
+_OUTLINE = "#56B4E9"  # the one of them that the maps' colours never come near
+
+
+class ShownFigure(Figure):
+    """A figure that shows itself as the last expression of a notebook's cell, also where pyplot was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def figure(width: float, height: float) -> ShownFigure:
+    """An empty figure of this size in inches, whose parts make room for one another."""
+    return ShownFigure(figsize=(width, height), layout="constrained")
+
+
+def show(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | None = None) -> None:
+    """The picture (H,W,3) without ticks, its mask's outline, and, instead of a map that says nothing, why."""
+    axes.imshow(picture, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if note is not None:
+        height, width = picture.shape[:2]
+        axes.add_patch(Rectangle((-0.5, -0.5), width, height, facecolor="0.85", edgecolor="0.6", hatch="///", lw=0))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+        axes.text(0.5, 0.5, note, transform=axes.transAxes, ha="center", va="center", fontsize="small", bbox=box)
+    if mask is not None:
+        lines = LineCollection(list(outline(mask)), colors=_OUTLINE, linewidths=1.5, capstyle="projecting")
+        lines.set_path_effects([Stroke(linewidth=2.5, foreground="black", capstyle="projecting"), Normal()])
+        axes.add_collection(lines, autolim=False)
+
+
+def outline(mask: Mask) -> NDArray[np.float64]:
+    """The sides (K,2,2) of pixels, as (x, y) from and to, that part the mask (H,W) from what is around it."""
+    padded = np.pad(mask, 1)
+    rows, columns = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
+    across = np.stack([np.stack([columns, rows], -1), np.stack([columns + 1, rows], -1)], 1)
+    rows, columns = np.nonzero(padded[1:-1, 1:] != padded[1:-1, :-1])
+    down = np.stack([np.stack([columns, rows], -1), np.stack([columns, rows + 1], -1)], 1)
+    # A pixel reaches half a unit to each side of its centre.
+    return np.concatenate([across, down]) - 0.5
+
+
+def wrapped(text: str, letters: float) -> str:
+    """The text in lines as long as so many letters are high; a letter is about half as wide as high."""
+    return "\n".join(textwrap.wrap(text, max(4, int(letters / 0.55))))
+
+
+def height_of(size: str) -> float:
+    """The height in inches of letters of a size such as "small"."""
+    return FontProperties(size=size).get_size_in_points() / 72
+
+
+def colour_bar(axes: Sequence[Axes], scale: Normalize, label: str, into: Axes | None = None) -> Colorbar:
+    """The bar of the maps' colours, beside the axes or `into` axes of its own."""
+    place: dict[str, Any] = {"ax": axes, "shrink": 0.9, "aspect": 15} if into is None else {"cax": into}
+    bar = axes[0].figure.colorbar(ScalarMappable(scale, COLOURS), **place)
+    bar.set_label(label, fontsize="small")
+    bar.ax.tick_params(labelsize="small")
+    return bar
+
+
+def bar_of_shares(axes: Sequence[Axes], top: float, into: Axes | None = None) -> None:
+    """The colour bar of shares of a map up to `top`, on a square-root axis; none if no map has anything to show."""
+    if top <= 0:
+        if into is not None:
+            into.remove()
+        return
+    bar = colour_bar(axes, PowerNorm(0.5, 0, top), "share of the map", into)
+    # Round numbers at about a third and two thirds of the bar.
+    ticks = [0.0, *(float(f"{top * part**2:.1g}") for part in (1 / 3, 2 / 3)), top]
+    bar.set_ticks(ticks, labels=[f"{100 * tick:.3g} %" for tick in ticks])
+    bar.minorticks_off()

@@ -1,0 +1,45 @@
+"""overlay(): a map over its image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+
+from agop import saliency
+from agop.plot.figures import colour_bar, figure, height_of, show, wrapped
+from agop.plot.reading import map_of, mask_of, nothing_to_see, picture_of
+
+_SIDE = 3.0
+
+
+def overlay(image: Any, map: Any, *, title: str | None = None, mask: Any = None, ax: Axes | None = None) -> Figure:
+    """A figure of the image (C,H,W) dimmed, with the colours of its map (H,W) and the outline of its mask (H,W).
+
+    The image may be an array (H,W,3) or a PIL image, too. With `ax` it is drawn there, and the figure is that of `ax`.
+    """
+    picture = picture_of(image)
+    found, inside = map_of(map, picture), mask_of(mask, picture)
+    note = nothing_to_see(found)
+    height, width = picture.shape[:2]
+    if ax is None:
+        tall = min(max(_SIDE * height / width, 0.5 * _SIDE), 2 * _SIDE)
+        title = None if title is None else wrapped(title, _SIDE / height_of("large"))
+        lines = 0 if title is None else title.count("\n") + 1
+        ax = figure(_SIDE + 0.9, tall + 0.15 + 1.3 * lines * height_of("large")).subplots()
+    show(ax, picture if note else saliency.overlay(picture, found), inside, note)
+    if title is not None:
+        ax.set_title(title)
+    if note is None:
+        colour_bar([ax], Normalize(0, float(found.max())), "map value")
+    return _whole(ax)
+
+
+def _whole(ax: Axes) -> Figure:
+    """The figure that an axes stands in, at any depth."""
+    found: Any = ax.figure
+    while not isinstance(found, Figure):
+        found = found.figure
+    return found
