@@ -38,7 +38,7 @@ function mapFigure(gallery, name, map, top, path, attributes) {
   const canvas = element("canvas", { role: "img", "aria-label": `map of ${name}` });
   const own = byId("scale").value === "own";
   drawMap(canvas, map.values, gallery.rows, gallery.columns, map.top === null ? 0 : own ? 1 : Math.sqrt(map.top / top));
-  const frame = framed(gallery, canvas, path);
+  const frame = framed(gallery, canvas, map.top === null ? null : path);
   if (map.top === null) {
     canvas.style.visibility = "hidden";
     frame.append(element("div", { class: "nothing" }, "zero everywhere, or not finite"));
