@@ -41,12 +41,12 @@ class Probe:
         self.model = model
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
-        self._mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
+        self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (N,K) without a graph."""
         with torch.no_grad():
-            return torch.cat([self.forward(self.placed(part)) for part in self._parts(images)])
+            return torch.cat([self.forward(self.placed(part)) for part in self.parts(images)])
 
     def predict(self, images: Tensor) -> Tensor:
         """Predicted classes (N,)."""
@@ -54,11 +54,11 @@ class Probe:
 
     def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
         """Gradients of each sample's target logit (predicted if None), in one backward pass."""
-        if not self._mixes_samples or len(images) == 1:
+        if not self.mixes_samples or len(images) == 1:
             return self._gradients(images, targets)
         each = [
             self._gradients(image, None if targets is None else targets[index : index + 1])
-            for index, image in enumerate(self._parts(images))
+            for index, image in enumerate(self.parts(images))
         ]
         return Gradients(
             torch.cat([g.values for g in each]),
@@ -104,8 +104,9 @@ class Probe:
         values = derivative(logits, targets, leaf)
         return Gradients(values, logits.detach(), targets)
 
-    def _parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(images, 1) if self._mixes_samples else (images,)
+    def parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        """The images as they may go through the model together: one by one if it mixes samples."""
+        return torch.split(images, 1) if self.mixes_samples else (images,)
 
 
 @contextmanager

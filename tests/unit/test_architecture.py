@@ -24,7 +24,7 @@ LAYERS = [
     ["scoring", "cells"],
     ["evaluating", "masked", "explanations", "plot"],
     ["bench"],
-    ["report", "app"],
+    ["report", "app", "interop"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -86,10 +86,11 @@ def test_reports_never_import_torch():
 
 
 def test_the_core_never_imports_torchvision_or_an_extra():
-    for path in files():
+    for path in (path for path in files() if room(path) != "interop"):
         roots = {name.split(".")[0] for name in imports(path)}
         assert not roots & {"torchvision", "timm", "transformers", "captum", "lightning", "quantus"}
         assert "matplotlib" not in roots or room(path) == "plot"
+        assert "gradio" not in roots or room(path) == "app"
 
 
 def test_matplotlib_is_imported_when_a_figure_is_made():

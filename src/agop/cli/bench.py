@@ -150,12 +150,15 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
 
 
 def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
+    from agop import methods
     from agop.registry import unknown
 
-    for name in given or ():
-        if name not in known:
+    others = [name for name in dict.fromkeys(given or ()) if name not in known]
+    for name in others:
+        if kind != "method" or ":" not in name:
             raise unknown(kind, name, list(known))
-    return tuple(name for name in known if not given or name in given)
+        methods.get(name.partition("@")[0])  # LIBRARY:NAME, another library's
+    return (*(name for name in known if not given or name in given), *others)
 
 
 def _processes(jobs: int | None) -> int:

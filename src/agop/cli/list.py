@@ -22,6 +22,9 @@ def list_() -> None:
         needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
         table.add_row(name, ", ".join(needs) or "nothing", told[name], options)
     console.print(table)
+    console.print(
+        "captum:NAME is an attribution of Captum's, if that is installed: captum:DeepLift, captum:Occlusion …"
+    )
     console.print()
     scores = Table("metric", "better", "what it says", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in metrics.names():

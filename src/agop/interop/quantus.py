@@ -1,0 +1,43 @@
+"""Our methods for Quantus: an `explain_func` for any of its metrics. Quantus itself is not imported."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from agop.explaining import explain
+from agop.layers import Layer
+from agop.methods import Method
+from agop.statistic import AGOP
+
+
+class ExplainFunction(Protocol):
+    """What Quantus calls."""
+
+    def __call__(self, model: nn.Module, inputs: Any, targets: Any = None, *, device: Any = None) -> NDArray[Any]:
+        """Attributions (N,1,H,W) of the inputs (N,C,H,W) for the targets (N,)."""
+
+
+def as_quantus(
+    method: str | Method = "agop-weighted",
+    prior: AGOP | None = None,
+    layer: Layer = None,
+    batch_size: int | None = None,
+) -> ExplainFunction:
+    """A method as Quantus' `explain_func`: maps (N,1,H,W), non-negative, the channels summed.
+
+    The class explained is the target that Quantus gives, its y_batch. The model is asked where it stands and left as
+    it was found, so that Quantus' `device` has nothing to say.
+    """
+
+    def explain_func(model: nn.Module, inputs: Any, targets: Any = None, *, device: Any = None) -> NDArray[Any]:
+        # A copy: Quantus hands out arrays that torch may not write to, and warns about.
+        images = inputs.detach() if isinstance(inputs, torch.Tensor) else torch.tensor(np.asarray(inputs))
+        maps = explain(model, images, method, prior, targets, layer, batch_size)
+        return np.ascontiguousarray(maps[:, None].cpu().numpy())
+
+    return explain_func

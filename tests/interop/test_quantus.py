@@ -1,0 +1,194 @@
+"""Our methods inside Quantus' metrics, and its scores beside ours where both define the same thing."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import agop
+from agop import metrics
+from agop.errors import InputError, PriorError
+from agop.interop.quantus import as_quantus
+from agop.networks import CNN8by8
+from agop.scenarios import xai_tris
+from tests import zoo
+from tests.state import assert_same, state_of
+
+quantus = pytest.importorskip("quantus", reason="quantus needs Python 3.11")
+
+QUIET = {"disable_warnings": True, "display_progressbar": False}
+
+
+@pytest.fixture(scope="module")
+def task():
+    """A network that learned a little, its prior, and eight pictures with masks."""
+    torch.manual_seed(0)
+    train, _, test = xai_tris("linear")
+    model = CNN8by8()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for rows in torch.randperm(len(train)).split(64)[:40]:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(train.images[rows]), train.labels[rows]).backward()
+        optimizer.step()
+    batches = [(train.images[:200], train.labels[:200])]
+    return model.eval(), agop.fit(model, batches, progress=False), test.first(8)
+
+
+def scores(metric, task, method="agop-weighted", masks=None, **more):
+    model, prior, data = task
+    masks = data.masks if masks is None else masks
+    found = metric(
+        model=model, x_batch=data.images.numpy(), y_batch=data.labels.numpy(), s_batch=masks[:, None].numpy(),
+        explain_func=as_quantus(method, prior), device="cpu", channel_first=True, **more,
+    )  # fmt: skip
+    return found
+
+
+def maps_of(task, method="agop-weighted"):
+    model, prior, data = task
+    return agop.explain(model, data.images, method, prior, data.labels)
+
+
+@pytest.mark.parametrize("method", ["agop-weighted", "agop-global", "vanilla", "gradcam", "captum:DeepLift"])
+@pytest.mark.filterwarnings("ignore:the map of layer")
+def test_it_gives_what_explain_gives(task, method):
+    model, prior, data = task
+    found = as_quantus(method, prior)(model, data.images.numpy(), data.labels.numpy(), device="cpu")
+    assert type(found) is np.ndarray
+    assert found.shape == (8, 1, 8, 8)
+    np.testing.assert_array_equal(found[:, 0], maps_of(task, method).numpy())
+
+
+def test_inputs_of_every_kind(task):
+    model, prior, data = task
+    explain, expected = as_quantus("agop-weighted", prior), maps_of(task)[:, None].numpy()
+    images, labels = data.images.numpy(), data.labels.numpy()
+    images.flags.writeable = False
+    for inputs in (images, images.astype(np.float64), data.images, data.images.clone().requires_grad_()):
+        np.testing.assert_array_equal(explain(model=model, inputs=inputs, targets=labels), expected)
+    np.testing.assert_allclose(explain(model, images[:1], labels[:1]), expected[:1], rtol=1e-5, atol=1e-7)
+    predicted = model(data.images).argmax(1).numpy()
+    np.testing.assert_array_equal(explain(model, images), explain(model, images, predicted))
+    each = np.concatenate([explain(model, image[None], 1) for image in images])
+    np.testing.assert_allclose(explain(model, images, 1), each, rtol=1e-5, atol=1e-7)
+
+
+def test_three_channels_and_a_configured_method():
+    model, images = zoo.made("object"), zoo.images()
+    found = as_quantus(agop.methods.SmoothGrad(samples=3))(model, images.numpy(), np.array([0, 1, 2, 1, 0]))
+    assert found.shape == (5, 1, 12, 12)
+    with pytest.raises(PriorError, match="needs a prior"):
+        as_quantus()(model, images.numpy(), 0)
+    with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
+        as_quantus("vanilla")("model", images.numpy(), 0)
+    with pytest.raises(TypeError, match="methd"):
+        as_quantus("vanilla")(model, images.numpy(), 0, methd="Saliency")
+
+
+def test_it_leaves_the_model_alone():
+    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    before = state_of(model)
+    as_quantus("smoothgrad")(model, images.numpy(), 1, device="cpu")
+    assert_same(before, state_of(model))
+
+
+@pytest.mark.parametrize("batch_size", [8, 3])
+@pytest.mark.parametrize(
+    ("ours", "name"),
+    [
+        ("pointing_game", "PointingGame"),
+        ("energy", "RelevanceMassAccuracy"),
+        ("rank_accuracy", "RelevanceRankAccuracy"),
+    ],
+)
+def test_localisation_is_what_our_metrics_say(task, ours, name, batch_size):
+    found = scores(getattr(quantus, name)(**QUIET), task, batch_size=batch_size)
+    expected = metrics.get(ours)(maps_of(task), task[2].masks)
+    np.testing.assert_allclose(np.array(found, float), expected.numpy(), rtol=1e-5)
+
+
+def test_attribution_localisation_is_energy_in_one_batch(task):
+    found = scores(quantus.AttributionLocalisation(**QUIET), task)
+    np.testing.assert_allclose(found, metrics.energy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
+
+
+def test_top_k_is_rank_accuracy_where_k_is_the_mask_s_size(task):
+    (size,) = set(task[2].masks.flatten(1).sum(1).tolist())
+    found = scores(quantus.TopKIntersection(k=size, **QUIET), task)
+    np.testing.assert_allclose(found, metrics.rank_accuracy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
+
+
+def test_auc_is_scikit_learn_s(task):
+    from sklearn.metrics import roc_auc_score
+
+    found, pairs = scores(quantus.AUC(**QUIET), task), zip(task[2].masks, maps_of(task), strict=True)
+    np.testing.assert_allclose(found, [roc_auc_score(mask.flatten(), one.flatten()) for mask, one in pairs])
+
+
+def test_pixel_flipping_goes_down_our_deletion_curve(task):
+    """One pixel a step: Quantus' curve begins after the first, ours before it."""
+    model, _, data = task
+    flipping = quantus.PixelFlipping(features_in_step=1, perturb_baseline=0.0, abs=False, normalise=False, **QUIET)
+    curves = np.array(scores(flipping, task, softmax=True))
+    with torch.no_grad():
+        before = model(data.images).softmax(1)[torch.arange(8), data.labels].numpy()
+    curves = np.concatenate([before[:, None], curves], axis=1)
+    expected = metrics.deletion(model, data.images, maps_of(task), target=data.labels)
+    np.testing.assert_allclose(np.trapezoid(curves, dx=1 / 64), expected.numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("FaithfulnessCorrelation", {"subset_size": 16, "nr_runs": 10, "return_aggregate": False}),
+        ("FaithfulnessEstimate", {"features_in_step": 8}),
+        ("MonotonicityCorrelation", {"nr_samples": 3, "features_in_step": 8}),
+        ("RegionPerturbation", {"patch_size": 2, "regions_evaluation": 4}),
+        ("Selectivity", {"patch_size": 4}),
+        ("Infidelity", {"n_perturb_samples": 3, "perturb_patch_sizes": [4]}),
+        ("Sparseness", {}),
+        ("MaxSensitivity", {"nr_samples": 2}),
+        ("RandomLogit", {"num_classes": 2}),
+    ],
+)
+def test_the_other_families_run(task, name, options):
+    model, _, _ = task
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    np.random.seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Quantus' own
+        found = scores(getattr(quantus, name)(**options, **QUIET), task)
+    assert len(found) == 8
+    assert np.isfinite(np.array([np.mean(score) for score in found], float)).all()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    assert all(parameter.grad is None or parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_empty_mask_is_a_hit_for_quantus_and_undefined_for_us(task):
+    masks = task[2].masks.clone()
+    masks[2] = False
+    assert scores(quantus.PointingGame(**QUIET), task, masks=masks)[2] == 1
+    assert np.isnan(scores(quantus.RelevanceMassAccuracy(**QUIET), task, masks=masks)[2])
+    assert metrics.pointing_game(maps_of(task), masks)[2].isnan()
+    assert metrics.energy(maps_of(task), masks)[2].isnan()
+
+
+def test_of_several_highest_pixels_quantus_needs_one_and_we_take_the_share():
+    maps, masks = torch.zeros(1, 8, 8), torch.zeros(1, 8, 8, dtype=torch.bool)
+    maps[0, 0, :4], masks[0, 0, 0] = 1, True
+    hit = quantus.PointingGame(abs=False, normalise=False, **QUIET)(
+        model=CNN8by8(), x_batch=np.zeros((1, 1, 8, 8), np.float32), y_batch=np.zeros(1, int),
+        a_batch=maps[:, None].numpy(), s_batch=masks[:, None].numpy(), device="cpu", channel_first=True,
+    )  # fmt: skip
+    assert hit[0] == 1
+    assert metrics.pointing_game(maps, masks)[0] == 0.25
+
+
+def test_attribution_localisation_divides_by_zero_in_a_batch_of_two(task):
+    """Quantus takes the size of the third and later images of a batch for the size of an image."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        scores(quantus.AttributionLocalisation(**QUIET), task, batch_size=2)
+    assert any("divide by zero" in str(warning.message) for warning in told)
