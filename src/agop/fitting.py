@@ -45,7 +45,7 @@ def fit(
     faster: nn.Module | None = None
     with random_state_kept(list(model.parameters())):  # a loader draws, too
         for batch in track(loader, "agop", show=progress):
-            images, labels = _images_and_labels(batch)
+            images, labels = images_and_labels(batch)
             check_images(images)
             if faster is None:
                 faster = _prepared_if_equal(model, images)
@@ -54,7 +54,8 @@ def fit(
     return AGOP.from_sums(sums, model, CHECKPOINT, collector.options)
 
 
-def _images_and_labels(batch: Any) -> tuple[Any, Any]:
+def images_and_labels(batch: Any) -> tuple[Any, Any]:
+    """Images and labels, or None for these, of a batch as loaders give them: a tuple, a dict or images alone."""
     if isinstance(batch, Tensor):
         return batch, None
     if isinstance(batch, Mapping):

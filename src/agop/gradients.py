@@ -143,7 +143,15 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
             "the model's output does not depend on its input through differentiable operations: "
             "look for detach(), no_grad() or a rounding step in its forward pass"
         )
-    (values,) = torch.autograd.grad(logits, inputs, selection(logits, targets), allow_unused=True)
+    try:
+        (values,) = torch.autograd.grad(logits, inputs, selection(logits, targets), allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise ModelError(
+            "the model checkpoints its activations with use_reentrant=True, which allows no gradient with respect "
+            "to the input: use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        ) from error
     if values is None:
         raise ModelError("the model's output does not depend on its input")
     values, finite = values.detach(), logits.detach().isfinite().all(dim=1)

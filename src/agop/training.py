@@ -55,6 +55,11 @@ class AGOPTrainingHook:
         """How many samples this process has counted so far."""
         return self._collector.sums.count
 
+    @property
+    def diagonal(self) -> Tensor:
+        """diag(M) (C,H,W) of what this process has counted so far."""
+        return self._collector.sums.diagonal()
+
     def step(self, images: Tensor, labels: Any = None) -> None:
         """Count a batch: one forward and one backward pass with respect to the images."""
         if self.steps % self.every == 0:
@@ -75,6 +80,11 @@ class AGOPTrainingHook:
     def finalize(self) -> AGOP:
         """The statistic so far, of all ranks together under torch.distributed. More steps may follow."""
         return self._agop(self._collector.total("step() was never called: call it once a batch"))
+
+    def so_far(self) -> AGOP:
+        """The statistic of this process alone. No collective: `finalize` joins all ranks."""
+        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        return self._agop(self._collector.sums, rank=dist.get_rank() if ranks > 1 else 0, ranks=ranks)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed training needs: tensors and plain values only."""
@@ -109,11 +119,9 @@ class AGOPTrainingHook:
         """Write what was collected so far; a full disk must not end a training."""
         if self.count == 0:
             return
-        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        rank = dist.get_rank() if ranks > 1 else 0
-        suffix = f"-rank{rank}" if ranks > 1 else ""
         try:
-            snapshot = self._agop(self._collector.sums, rank=rank, ranks=ranks)
+            snapshot = self.so_far()
+            suffix = f"-rank{snapshot.provenance['rank']}" if snapshot.provenance["ranks"] > 1 else ""
             snapshot.save(folder / f"step-{self.steps:08d}{suffix}.safetensors")
         except FileError as error:
             warn(f"no snapshot at step {self.steps}, training goes on: {error}")

@@ -1,5 +1,6 @@
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import agop
@@ -116,6 +117,11 @@ class Detached(zoo.Wrapped):
         return super().forward(x.detach())
 
 
+class Reentrant(zoo.Wrapped):
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(super().forward, x, use_reentrant=True)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -124,6 +130,7 @@ class Detached(zoo.Wrapped):
         (zoo.Wrapped(lambda logits: logits.sum()), r"shape \(\)"),
         (zoo.Wrapped(lambda logits: logits[:, :, None, None].expand(-1, -1, 4, 4)), r"\(5, 3, 4, 4\)"),
         (Detached(), "detach"),
+        (Reentrant(), "use_reentrant=False"),
         (zoo.Wrapped(lambda logits: torch.zeros_like(logits) + torch.ones(3, requires_grad=True)), "does not depend"),
     ],
 )

@@ -276,3 +276,14 @@ def test_the_hook_keeps_no_more_after_many_steps():
         hook.step(zoo.images(3))
         kept.add(sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, torch.Tensor)))
     assert kept == {3 * 12 * 12 * 8 + 8}
+
+
+def test_what_was_collected_so_far_is_there_without_an_end():
+    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    with pytest.raises(NoSamplesError):
+        hook.so_far()
+    hook.step(*batches(1)[0])
+    prior, so_far = hook.finalize(), hook.so_far()
+    assert torch.equal(so_far.diagonal, prior.diagonal)
+    assert torch.equal(hook.diagonal, prior.diagonal)
+    assert (so_far.count, so_far.provenance["rank"], so_far.provenance["ranks"]) == (8, 0, 1)
