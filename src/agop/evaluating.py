@@ -16,10 +16,12 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.cells import Scores, gallery
 from agop.errors import InputError
+from agop.explaining import explain
 from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
 from agop.metrics.base import reasons
+from agop.progress import track
 from agop.runs.about import save_about
 from agop.runs.gallery import SHOWN, Gallery
 from agop.runs.rows import collect
@@ -32,7 +34,7 @@ from agop.targets import Target
 BENCHMARK = "evaluation"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The scores (N,) of each method and metric, why some are undefined, milliseconds a sample, and the first
     samples with their maps.
@@ -89,8 +91,8 @@ class Evaluation:
         rows = [*([] if self.accuracy is None else [right]), *self.rows()]
         return Scores([{"masks": self.masks, **row} for row in rows], samples, timings)
 
-    def __str__(self) -> str:
-        """A table, methods by metrics."""
+    def __repr__(self) -> str:
+        """A table, methods by metrics: as a notebook or a prompt shows it."""
         names = list(next(iter(self.scores.values())))
         labels = [all_metrics.get(name).label for name in names]
         lines = ["".join(f"{cell:>10}" for cell in [*labels, "ms"]).rjust(22 + 10 * (len(labels) + 1))]
@@ -124,11 +126,14 @@ def evaluate(
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
     masks = torch.as_tensor(masks)
+    if prior is not None:
+        prior.check(model, images)  # now, not after the methods that need none
+    explain(model, images[:1], "vanilla")  # the first pass of all takes longer, and is no method's fault
     scores: dict[str, dict[str, Tensor]] = {}
     undefined: dict[str, list[str | None]] = {}
     milliseconds: dict[str, float] = {}
     few: dict[str, Tensor] = {}
-    for method in methods:
+    for method in track(methods, "evaluating"):
         name = method if isinstance(method, str) else method.name
         if name in scores:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")

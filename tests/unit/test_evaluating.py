@@ -3,7 +3,7 @@ import torch
 
 import agop
 from agop import metrics
-from agop.errors import InputError, UnknownNameError
+from agop.errors import InputError, PriorError, UnknownNameError
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec
@@ -109,3 +109,19 @@ def test_a_folder_of_something_else_is_not_written_into(tmp_path):
     RunSpec("xai-tris", ("linear",), ("uncorrelated",), 1, ("vanilla",), ("iou",)).save(tmp_path / "bench")
     with pytest.raises(InputError, match="name another folder"):
         found.save(tmp_path / "bench")
+
+
+def test_a_prior_that_does_not_fit_is_told_before_the_first_method():
+    model, images, masks, prior = setting()
+    asked = []
+    model.register_forward_hook(lambda *_: asked.append(1))
+    with pytest.raises(PriorError, match="the prior is for images of shape"):
+        agop.evaluate(model, images[..., :10], masks[..., :10], ["vanilla", "agop-weighted"], prior)
+    assert not asked
+
+
+def test_an_evaluation_shows_itself_as_its_table():
+    model, images, masks, _ = setting()
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"])
+    assert repr(found) == str(found)
+    assert "tensor" not in repr(found)

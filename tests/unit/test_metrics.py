@@ -130,3 +130,8 @@ def test_the_batch_size_bounds_the_rows_and_changes_nothing(batch_size):
 def test_an_unknown_metric():
     with pytest.raises(UnknownNameError, match="did you mean 'pointing_game'"):
         metrics.get("pointing-gam")
+
+
+def test_what_is_no_batch_of_maps_is_told():
+    with pytest.raises(InputError, match="maps is a dict, masks a Tensor: give tensors"):
+        metrics.energy({"vanilla": torch.rand(1, 2, 2)}, torch.ones(1, 2, 2, dtype=torch.bool))

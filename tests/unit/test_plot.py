@@ -228,7 +228,7 @@ def test_large_letters_stay_on_the_page():
         (2, {"own": MAP[None]}, {}, r"own has shape \(1, 6, 9\): give maps \(2,6,9\)"),
         (1, {"own": MAP[None, :5]}, {}, r"own has shape \(5, 9\), its image \(6, 9\)"),
         (1, {}, {}, "no method"),
-        (1, MAP[None], {}, "no method"),
+        (1, MAP[None], {}, "maps is a ndarray"),
         (1, {"own": MAP[None]}, {"masks": [MASK, MASK]}, "1 images and 2 masks"),
         (1, {"own": MAP[None]}, {"titles": []}, "1 images and 0 titles"),
         (0, {"own": MAP[None]}, {}, "0 images"),

@@ -256,11 +256,11 @@ def test_the_advice_names_the_best_of_each_group_and_its_lead(tmp_path):
     told = advice(made(tmp_path, scored(values)))
     still, moving, together = told.split("; ")
     assert still.startswith(
-        "Where the signal stands still (linear, multiplicative), take agop-weighted: mIoU 0.42 on average, "
-        "ahead of integrated-gradients by 0.17 ["  # (0.11 + 0.22) / 2
+        "By mIoU, where the signal stands still (linear, multiplicative), take agop-weighted: mIoU 0.42 on average, "
+        "ahead of integrated-gradients by 0.165 ["  # (0.11 + 0.22) / 2
     )
     assert moving.startswith("where it moves (translations_rotations), take integrated-gradients: mIoU 0.50, ahead of")
-    assert "smoothgrad by 0.20 [0.18, 0.22]" in moving
+    assert "smoothgrad by 0.200 [0.180, 0.220]" in moving
     assert together.startswith("where only the combination tells (xor), there is no clear winner: ")
     assert "smoothgrad 0.27 and vanilla 0.23 in mIoU cannot be told apart" in together
     assert "agop-local" not in told
@@ -284,7 +284,7 @@ def test_the_advice_ignores_correlated_backgrounds(tmp_path):
 def test_the_advice_says_when_what_knows_nothing_is_as_good(tmp_path):
     beaten = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "centre": [0.5, 0.6, 0.5]}
     told = advice(clevr(tmp_path / "a", beaten))
-    assert told.startswith("Overall, agop-global is first with iou 0.33, ahead of vanilla by 0.23 [")
+    assert told.startswith("By iou, agop-global is first with iou 0.33, ahead of vanilla by 0.233 [")
     assert "what knows nothing of the model is above it: centre (0.53)" in told
     assert "take" not in told
     level = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "random": [0.4, 0.3, 0.3]}
@@ -301,11 +301,11 @@ def test_of_a_score_that_should_be_low_the_lowest_is_taken(tmp_path):
     made(tmp_path, lambda row: {"value": 0.2 if row["method"] == "gradcam" else 0.7})
     spec = json.loads((tmp_path / "spec.json").read_text()) | {"metrics": ["deletion"]}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    assert "take gradcam: Del 0.20 on average, ahead of vanilla by 0.50" in advice(Run(tmp_path))
+    assert "take gradcam: Del 0.20 on average, ahead of vanilla by 0.500" in advice(Run(tmp_path))
 
 
 def test_what_is_no_run(tmp_path):
-    with pytest.raises(FileError, match=r"spec\.json"):
+    with pytest.raises(FileError, match="not a run folder: give one"):
         Run(tmp_path)
     with pytest.raises(UnknownNameError, match="did you mean 'markdown'"):
         registry.get("markdwn")
@@ -382,3 +382,34 @@ def test_a_clevr_report_has_its_variants_and_notes_in_every_form(tmp_path):
     assert "kept: 3" in text
     assert "all_objects masks on 16.2% of the pixels" in text
     assert r"16.2\% of the pixels" in registry.get("latex")(run)
+
+
+def test_a_score_of_few_samples_is_never_the_best(tmp_path):
+    """GradCAM++ is ahead of all, on the few samples of which it has a map at all."""
+
+    def change(row):
+        if row["method"] == "gradcam++" and row["scenario"] == "linear" and row["metric"] == "iou":
+            return {"value": 0.99, "n": 4}
+        return None
+
+    run = made(tmp_path, change)
+    table = next(t for t in tables(run) if (t.scenario, t.background) == ("linear", "uncorrelated"))
+    assert table.rows["gradcam++"]["iou"].ours.mean == 0.99
+    assert not table.rows["gradcam++"]["iou"].best
+    assert sum(cells["iou"].best for cells in table.rows.values()) >= 1
+    assert "gradcam++" not in advice(run).split(";")[0]
+
+
+def test_an_undecided_rank_names_who_leaves_it_so(tmp_path):
+    """IG is far ahead of all but one, of which it cannot be told apart."""
+
+    def change(row):
+        if (row["scenario"], row["metric"], row["method"]) == ("translations_rotations", "iou", "smoothgrad"):
+            return {"value": 0.5 + 0.1 * (row["seed"] - 1)}
+        if (row["scenario"], row["metric"], row["method"]) == ("translations_rotations", "iou", "integrated-gradients"):
+            return {"value": 0.51}
+        return None
+
+    (found,) = [c for c in check(made(tmp_path, change)) if c.claim.startswith("IG is first in mIoU")]
+    assert found.verdict == "undecided"
+    assert found.figures.startswith("integrated-gradients over smoothgrad: 0.010 [")

@@ -188,7 +188,7 @@ def forget(folder: Path, seconds: float = _KEPT_SECONDS) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-_EMPTY = '<p class="agop-loaded">The answers will stand here.</p>'
+_EMPTY = '<p class="agop-loaded">Results appear here.</p>'
 
 
 def _plain(error: Exception) -> str:

@@ -33,6 +33,8 @@ def prepared(path: Path, preprocessing: Preprocessing) -> Image.Image:
 def _check(path: Path) -> None:
     """Raise, before a pixel is decoded, if the picture should not be read at all."""
     size = path.stat().st_size
+    if size == 0:
+        raise FileError("it is empty: choose another file")
     if size > MOST_BYTES:
         raise FileError(f"it has {size / 2**20:.1f} MB, the most is {MOST_BYTES // 2**20} MB: make it smaller")
     with _bombs_are_errors(), Image.open(path, formats=FORMATS) as file:

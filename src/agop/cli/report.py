@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from agop.errors import InputError
+
 _ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder of `agop bench`.")],
+    run: Annotated[Path, typer.Argument(help="A run folder of `agop bench` or `agop evaluate`.")],
     format_: Annotated[
         str | None,
         typer.Option("--format", help="html, markdown, csv, latex or json; by default what --out ends in, else html."),
@@ -20,12 +22,15 @@ def report(
         Path | None, typer.Option(help="The file to write; by default RUN/index.html, other formats to the terminal.")
     ] = None,
 ) -> None:
-    """Write the page, the tables or the figures of a run, from its folder alone."""
+    """Write the page of a run, or its tables in another form, from its folder alone."""
     from agop.files import write_whole
     from agop.report.formats import registry
     from agop.report.run import Run
 
-    chosen = format_ or _ENDINGS.get("" if out is None else out.suffix.lower(), "html")
+    ending = ".html" if out is None else out.suffix.lower()
+    if format_ is None and ending not in _ENDINGS:
+        raise InputError(f"{out} does not end in {', '.join(_ENDINGS)}: name it so, or give --format")
+    chosen = format_ or _ENDINGS[ending]
     text = registry.get(chosen)(Run(run))
     if out is None and chosen != "html":
         typer.echo(text, nl=False)

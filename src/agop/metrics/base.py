@@ -85,7 +85,11 @@ class Located:
 
 def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     """The batch checked: maps non-negative (N,H,W), masks of the same shape, 0/1 or, if asked for, −1/0/1."""
-    maps, masks = torch.as_tensor(maps), torch.as_tensor(masks)
+    try:
+        maps, masks = torch.as_tensor(maps), torch.as_tensor(masks)
+    except (TypeError, ValueError, RuntimeError):
+        told = f"maps is a {type(maps).__name__}, masks a {type(masks).__name__}"
+        raise InputError(f"{told}: give tensors or arrays (N,H,W)") from None
     if maps.ndim != 3:
         raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W)")
     if masks.shape != maps.shape:

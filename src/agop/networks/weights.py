@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -56,7 +57,9 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch asks to report foreign pickles, which are refused here
+            return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise FileError(
             f"{path} is not a file of weights alone, and reading more could run code: save model.state_dict(), "

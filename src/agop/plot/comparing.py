@@ -54,7 +54,9 @@ def draw_shares(panels: Any, maps: Mapping[str, Sequence[Map]], masks: Sequence[
 
 def _maps(pictures: Sequence[Picture], maps: Mapping[str, Any]) -> dict[str, list[Map]]:
     """The maps of each method, one for each picture."""
-    if not isinstance(maps, Mapping) or not maps:
+    if not isinstance(maps, Mapping):
+        raise InputError(f"maps is a {type(maps).__name__}: give {{'vanilla': maps, …}}, each (N,H,W)")
+    if not maps:
         raise InputError("maps hold no method: give {'vanilla': maps, …}, each (N,H,W)")
     for name, given in maps.items():
         if len(given) != len(pictures):

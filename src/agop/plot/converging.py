@@ -86,7 +86,8 @@ def _panel(axes: Axes, curves: Curves, place: tuple[str, str], label: str) -> No
         if method in curves.get(place, {}):
             steps, values = zip(*sorted(curves[place][method].items()), strict=True)
             named = "accuracy" if method == "model" else f"{label} of {method}"
-            axes.plot(steps, [np.mean(seeds) for seeds in values], label=named, **style)
+            alone = "o" if len(steps) == 1 else None
+            axes.plot(steps, [np.mean(seeds) for seeds in values], label=named, marker=alone, **style)
             axes.fill_between(
                 steps, list(map(min, values)), list(map(max, values)), color=style["color"], alpha=0.15, lw=0
             )

@@ -22,7 +22,9 @@ _WHERE = (
 def advice(run: Run) -> str:
     """What to take where, with the lead over the next method and its interval."""
     metric = "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
-    told = "; ".join(f"{where}{_Group(run, scenarios, metric).told()}" for where, scenarios in _groups(run))
+    told = f"by {run.metrics[metric]['label']}, " + "; ".join(
+        f"{where}{_Group(run, scenarios, metric).told()}" for where, scenarios in _groups(run)
+    )
     return told[0].upper() + told[1:] + "."
 
 
@@ -30,7 +32,7 @@ def _groups(run: Run) -> list[tuple[str, tuple[str, ...]]]:
     """How a sentence about some scenarios begins, and which: by what they have in common if that is known."""
     here = run.spec.scenarios
     if run.spec.benchmark != "xai-tris":
-        return [("overall, ", here)]
+        return [("", here)]
     known = [(where, tuple(s for s in scenarios if s in here)) for where, scenarios in _WHERE]
     others = tuple(s for s in here if not any(s in scenarios for _, scenarios in known))
     found = [(f"{where} ({', '.join(scenarios)}), ", scenarios) for where, scenarios in known if scenarios]
@@ -76,8 +78,11 @@ class _Group:
 
     def _methods(self) -> list[str]:
         """The methods that compete; agop-local is vanilla and is not compared with itself."""
-        methods = competing(self.run)
+        methods = [m for m in competing(self.run) if all(self._fair(scenario, m) for scenario in self.scenarios)]
         return [m for m in methods if not (m == "agop-local" and "vanilla" in methods)]
+
+    def _fair(self, scenario: str, method: str) -> bool:
+        return self.run.fair(scenario, _background(self.run, scenario), method, self.metric)
 
     def _lead(self, best: str, score: Estimate, rest: dict[str, Estimate], alone: bool) -> str:
         """How far the best is ahead; to be taken only if it is alone, with no control beside or above it."""
@@ -129,4 +134,4 @@ def _background(run: Run, scenario: str) -> str:
 
 def _brief(estimate: Estimate) -> str:
     low, high = estimate.interval or (estimate.mean, estimate.mean)
-    return f"{estimate.mean:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{estimate.mean:.3f} [{low:.3f}, {high:.3f}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -69,6 +69,7 @@ class Run:
         self._scores: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
         self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
         self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
+        self._counts = _counts([*self.rows, *self.timings], self.spec.masks)
 
     @property
     def places(self) -> list[Place]:
@@ -121,6 +122,11 @@ class Run:
         seeds = self._seeds[scenario, background, masks, method, metric]
         return {seed: value for seed, value in sorted(seeds.items()) if value is not None}
 
+    def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
+        """True if the score counts at least half as many samples as any other's there: only then may it be the best."""
+        counts = self._counts[scenario, background, masks or self.spec.masks, metric]
+        return 2 * counts[method] >= max(counts.values(), default=0)
+
     def samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
         """The scores (N,) of seed 0 one by one, as kind of masks/method/metric."""
         if (scenario, background) not in self._scores:
@@ -140,4 +146,15 @@ def _by_seed(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], dict[int, 
     for row in rows:
         key = (row["scenario"], row["background"], row.get("masks", main), row["method"], row["metric"])
         found[key][row["seed"]] = row["value"]
+    return found
+
+
+def _counts(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], Counter[str]]:
+    """How many samples the scores of each method count, over all seeds."""
+    found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        if row["value"] is not None:
+            found[row["scenario"], row["background"], row.get("masks", main), row["metric"]][row["method"]] += row.get(
+                "n", 1
+            )
     return found

@@ -11,11 +11,14 @@ from agop.report.run import Estimate, Run, paper
 
 @dataclass(frozen=True)
 class Figure:
-    """One score: ours with its interval, the paper's, and whether ours is the best of its column."""
+    """One score: ours with its interval, the paper's, whether ours is the best of its column, and whether it counts
+    enough samples to be.
+    """
 
     ours: Estimate | None
     paper: float | None
     best: bool
+    fair: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,16 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
         for method in methods
     }
     columns = tuple(metric for metric in run.metrics if any(row[metric] for row in found.values()))
-    best = {metric: _best([row[metric] for row in found.values()], run.metrics[metric]) for metric in columns}
+    fair = {metric: [m for m in found if run.fair(scenario, background, m, metric, masks)] for metric in columns}
+    best = {metric: _best([found[m][metric] for m in fair[metric]], run.metrics[metric]) for metric in columns}
     rows = {
         method: {
-            metric: Figure(row[metric], figures.get(method, {}).get(metric), _is_best(row[metric], best[metric]))
+            metric: Figure(
+                row[metric],
+                figures.get(method, {}).get(metric),
+                method in fair[metric] and _is_best(row[metric], best[metric]),
+                method in fair[metric],
+            )
             for metric in columns
         }
         for method, row in found.items()

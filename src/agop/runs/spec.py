@@ -78,6 +78,8 @@ class RunSpec:
     @classmethod
     def load(cls, folder: Path) -> RunSpec:
         """Read it from a run folder."""
+        if not (folder / "spec.json").exists():
+            raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         try:
             values = json.loads(read_whole(folder / "spec.json"))
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}

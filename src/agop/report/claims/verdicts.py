@@ -51,10 +51,12 @@ def extreme(scenario: str, background: str, metric: str, method: str, *, first: 
         found = {o: run.difference(scenario, background, metric, *pair) for o, pair in zip(others, order, strict=True)}
         if not any(found.values()):
             return UNDECIDED, "no defined scores"
-        rival, closest = min(((o, d) for o, d in found.items() if d is not None), key=lambda item: item[1].mean)
-        verdicts = {sign(d) for d in found.values() if d is not None}
-        verdict = HOLDS if verdicts == {HOLDS} else FAILS if FAILS in verdicts else UNDECIDED
-        return verdict, f"closest is {rival}, {'behind' if first else 'ahead'} by {closest}"
+        verdicts = {o: sign(d) for o, d in found.items() if d is not None}
+        verdict = next((v for v in (FAILS, UNDECIDED) if v in verdicts.values()), HOLDS)
+        # The one that decides: of those with this verdict, the closest.
+        decisive = {o: d for o, d in found.items() if d is not None and verdicts[o] == verdict}
+        rival, closest = min(decisive.items(), key=lambda item: item[1].mean)
+        return verdict, f"{method} over {rival}: {closest}" if first else f"{rival} over {method}: {closest}"
 
     return verdict
 

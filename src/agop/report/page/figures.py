@@ -64,8 +64,8 @@ def _shown(run: Run, table: Table, place: int, undefined: _Undefined) -> Shown:
 
 def _best(table: Table, metric: str, up: bool) -> str:
     """The best mean of a column as it is shown: what looks equal is equally best."""
-    means = [cell.ours.mean for cells in table.rows.values() if (cell := cells[metric]).ours is not None]
-    return number(max(means) if up else min(means), metric)
+    means = [cell.ours.mean for cells in table.rows.values() if (cell := cells[metric]).ours and cell.fair]
+    return number((max(means) if up else min(means)) if means else None, metric)
 
 
 def _entry(run: Run, method: str, metric: str, cell: Figure, best: str, lost: _Lost | None) -> Entry:
@@ -80,7 +80,7 @@ def _entry(run: Run, method: str, metric: str, cell: Figure, best: str, lost: _L
         told.append("a single value has no interval")
     told += [f"the paper has {paper}"] if paper else []
     told += [lost.told] if lost is not None and lost.reasons else []
-    best_of_all = ours is not None and mean == best
+    best_of_all = ours is not None and cell.fair and mean == best
     return Entry(mean, value, interval(ours, metric), paper, best_of_all, "; ".join(told))
 
 

@@ -86,7 +86,8 @@ def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> 
     """The winner among those that compete, who cannot be told from it, and the controls above it."""
     scenario, background, masks = place
     up, rivals = bool(run.metrics[metric]["higher_is_better"]), competing(run)
-    winner = first({m: e for m, e in scores.items() if m in rivals}, up=up)
+    fair = [m for m in rivals if run.fair(scenario, background, m, metric, masks)]
+    winner = first({m: e for m, e in scores.items() if m in fair}, up=up)
     if winner is None:
         return {}
     marks = {winner: WON}
