@@ -6,7 +6,7 @@ sample its own gradient: what a loop over samples gives, many times faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -143,19 +143,25 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
             "the model's output does not depend on its input through differentiable operations: "
             "look for detach(), no_grad() or a rounding step in its forward pass"
         )
-    try:
-        (values,) = torch.autograd.grad(logits, inputs, selection(logits, targets), allow_unused=True)
-    except RuntimeError as error:
-        if "use_reentrant" not in str(error):
-            raise
-        raise ModelError(
-            "the model checkpoints its activations with use_reentrant=True, which allows no gradient with respect "
-            "to the input: use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
-        ) from error
+    (values,) = derivatives(logits, targets, [inputs])
     if values is None:
         raise ModelError("the model's output does not depend on its input")
     values, finite = values.detach(), logits.detach().isfinite().all(dim=1)
     return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
+
+
+def derivatives(logits: Tensor, targets: Tensor, places: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The gradients of the summed target logits at several places; None where they do not depend on one."""
+    try:
+        return torch.autograd.grad(logits, places, selection(logits, targets), allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise ModelError(
+            "the model computes its layers anew in the backward pass (reentrant checkpointing), which gives no "
+            "gradients with respect to images: give torch.utils.checkpoint use_reentrant=False, in transformers "
+            "gradient_checkpointing_kwargs={'use_reentrant': False}"
+        ) from error
 
 
 def check_model(model: Any) -> None:

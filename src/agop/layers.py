@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
-from agop.gradients import Probe, derivative
+from agop.gradients import Probe, derivative, derivatives, probing
 from agop.saliency import wide
-from agop.targets import predicted, selection
+from agop.targets import predicted
 
 Layer = str | nn.Module | None
 _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -29,6 +29,14 @@ class FeatureMaps:
 
     activations: Tensor
     gradients: Tensor
+
+
+def layer_name(model: nn.Module, image: Tensor) -> str:
+    """The name of the layer that GradCAM weighs if none is given, found on one image (1,C,H,W)."""
+    with probing(model) as probe:
+        modules: dict[str, nn.Module] = dict(probe.model.named_modules())
+        found = _found(probe, image, modules)
+    return next(name for name, module in modules.items() if module is found)
 
 
 def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
@@ -56,52 +64,74 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
         logits = probe.forward(probe.placed(images).requires_grad_())
     activations = _tensor_of(layer, outputs)
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
-    size, dtype = images.shape[-2:], wide(activations.dtype)
-    return FeatureMaps(
-        as_grid(activations.detach().to(dtype), len(images), size), as_grid(gradients.to(dtype), len(images), size)
-    )
+    size, dtype, prefix = images.shape[-2:], wide(activations.dtype), prefix_tokens(probe.model)
+    first = isinstance(layer, _CONVOLUTIONS)
+    found = [part.to(dtype) for part in (activations.detach(), gradients)]
+    return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in found))
 
 
-def as_grid(features: Tensor, samples: int, size: torch.Size) -> Tensor:
-    """Features (N,D,h,w): maps as they are, tokens (N,T,D) laid out as the image's patches stand."""
+def as_grid(
+    features: Tensor, samples: int, size: torch.Size, prefix: int | None = None, *, channels_first: bool = False
+) -> Tensor:
+    """Features (N,D,h,w): maps, also from (N,h,w,D) unless told otherwise, and tokens (N,T,D) as the patches stand."""
     if features.ndim not in (3, 4) or len(features) != samples:
         shape = tuple(features.shape)
         raise LayerError(f"the layer gives {shape} for {samples} images, neither maps nor tokens: give another layer")
     if features.ndim == 4:
-        return features
-    rows, columns = token_grid(features.shape[1], size)
+        return features if channels_first or not _channels_last(features, size) else features.permute(0, 3, 1, 2)
+    rows, columns = token_grid(features.shape[1], size, prefix)
     patches = features[:, features.shape[1] - rows * columns :]
     return patches.transpose(1, 2).reshape(samples, -1, rows, columns)
 
 
-def token_grid(tokens: int, size: torch.Size) -> tuple[int, int]:
-    """Rows and columns of the patches of an image (H,W), behind as few class and register tokens as can be."""
-    for patches in range(tokens, max(0, tokens - _MOST_PREFIX_TOKENS - 1), -1):
-        rows = round(math.sqrt(patches * size[0] / size[1]))
-        if rows and patches % rows == 0 and rows * size[1] == patches // rows * size[0]:
+def token_grid(tokens: int, size: torch.Size, prefix: int | None = None) -> tuple[int, int]:
+    """Rows and columns of the patches of an image (H,W), behind `prefix` class and register tokens if that
+    leaves a grid, else behind as few as can be.
+    """
+    said = [tokens - prefix] if prefix is not None else []
+    for patches in (*said, *range(tokens, max(0, tokens - _MOST_PREFIX_TOKENS - 1), -1)):
+        rows = round(math.sqrt(max(0, patches) * size[0] / size[1]))
+        if rows > 0 and patches % rows == 0 and rows * size[1] == patches // rows * size[0]:
             return rows, patches // rows
     raise LayerError(f"{tokens} tokens do not form a grid over {size[0]}×{size[1]} pixels: give another layer")
+
+
+def prefix_tokens(model: nn.Module) -> int | None:
+    """How many class and register tokens stand before the patches, if the model says so."""
+    registers = getattr(getattr(model, "config", None), "num_register_tokens", None)
+    if isinstance(registers, int):  # transformers' word for those beside the class token
+        return registers + 1
+    said = [module.num_prefix_tokens for module in model.modules() if hasattr(module, "num_prefix_tokens")]
+    return said[0] if said and isinstance(said[0], int) else None  # timm's
+
+
+def _channels_last(maps: Tensor, size: torch.Size) -> bool:
+    """True if the first two of a map's three sides, and not the last two, are nearer to the image's shape."""
+    first, second, third = maps.shape[1:]
+    wanted = math.log(size[0] / size[1])
+    return abs(math.log(first / second) - wanted) < abs(math.log(second / third) - wanted)
 
 
 def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Module:
     """The last convolution with a map, or in a model of tokens the last norm whose patches matter."""
     with _captured([m for m in modules.values() if isinstance(m, _CONVOLUTIONS) or _norms_tokens(m)]) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
-    size = image.shape[-2:]
+    size, prefix = image.shape[-2:], prefix_tokens(probe.model)
     kept = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
-    one = selection(logits, predicted(logits))
-    reached = torch.autograd.grad(logits, [out for _, out in kept], one, allow_unused=True) if kept else ()
+    reached = derivatives(logits, predicted(logits), [out for _, out in kept]) if kept else ()
     # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
     useful = [
         m for (m, _), g in zip(kept, reached, strict=True)
-        if g is not None and (g.ndim == 4 or bool((as_grid(g, 1, size) != 0).any()))
+        if g is not None and (g.ndim == 4 or bool((as_grid(g, 1, size, prefix) != 0).any()))
     ]  # fmt: skip
     if not useful:
         raise LayerError(
             "the model has no convolution with a map larger than 1×1, and no tokens, that its output depends on: "
             "name a layer with a spatial output, or use a gradient method (an exported model shows no layers)"
         )
-    return useful[-1]
+    # A norm of maps right behind a convolution, as in ConvNeXt, belongs to it; more of them are a model without.
+    maps = [isinstance(m, _CONVOLUTIONS) or outputs[m].ndim == 3 for m in reversed(useful)]
+    return useful[-2] if maps[:2] == [False, True] else useful[-1]
 
 
 def _norms_tokens(module: nn.Module) -> bool:
@@ -109,11 +139,14 @@ def _norms_tokens(module: nn.Module) -> bool:
 
 
 def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
-    """True for what an image's gradient can reach: a convolution's map, or tokens that form a grid."""
+    """True for what an image's gradient can reach: a convolution's map, or a norm's map or tokens in a grid."""
     if not output.requires_grad or len(output) != 1:
         return False
     if isinstance(module, _CONVOLUTIONS):
         return output.ndim == 4 and output.shape[-2] * output.shape[-1] > 1
+    if output.ndim == 4:
+        rows, columns = as_grid(output, 1, size).shape[-2:]
+        return rows * columns > 1 and rows * size[1] == columns * size[0]
     try:
         return output.ndim == 3 and math.prod(token_grid(output.shape[1], size)) > 1
     except LayerError:
@@ -132,7 +165,9 @@ def _tensor_of(layer: nn.Module, outputs: dict[nn.Module, Any]) -> Tensor:
 def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict[str, nn.Module]) -> None:
     with torch.no_grad(), _captured([layer]) as outputs:
         probe.forward(probe.placed(image))
-    rows, columns = as_grid(_tensor_of(layer, outputs), 1, image.shape[-2:]).shape[-2:]
+    features, prefix = _tensor_of(layer, outputs), prefix_tokens(probe.model)
+    first = isinstance(layer, _CONVOLUTIONS)
+    rows, columns = as_grid(features, 1, image.shape[-2:], prefix, channels_first=first).shape[-2:]
     if min(rows, columns) < _FINE:
         name = next(name for name, module in modules.items() if module is layer)
         warn(

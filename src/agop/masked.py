@@ -42,7 +42,7 @@ def masked_pictures(
         except FileError as error:
             warn(f"left out: {error}")
             continue
-        found.append((image, _mask(mask, picture, preprocessing.size, threshold)))
+        found.append((image, _mask(mask, picture, preprocessing, threshold)))
         kept.append(place)
     if not found:
         raise InputError(f"none of {len(files)} files in {pictures} could be read as a picture")
@@ -74,7 +74,7 @@ def _labels(files: Sequence[Path], folder: Path) -> tuple[tuple[str, ...], list[
     return classes, [classes.index(path.relative_to(folder).parts[0]) for path in files]
 
 
-def _mask(path: Path, picture: Path, size: tuple[int, int], threshold: int | None) -> Tensor:
+def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: int | None) -> Tensor:
     """A mask (H,W), scaled and cut as its picture was."""
     try:
         with Image.open(path) as file, Image.open(picture) as shown:
@@ -91,5 +91,4 @@ def _mask(path: Path, picture: Path, size: tuple[int, int], threshold: int | Non
             "--threshold, the value from which a pixel is inside"
         )
     inside = mask.point([255 * (value >= (threshold or 1)) for value in range(256)])
-    fitted = ImageOps.fit(inside, (size[1], size[0]), Image.Resampling.NEAREST)
-    return torch.from_numpy(np.asarray(fitted) > 0)
+    return torch.from_numpy(np.asarray(preprocessing.cut(inside, Image.Resampling.NEAREST)) > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,33 +19,62 @@ from agop.errors import FileError, InputError, warn
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
+UNSAID: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # what a manifest leaves out
+
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes a model's input: cut to size (H,W), then (x/255 − mean) / std a channel."""
+    """How a picture becomes a model's input: cut to size (H,W), then (x/255 − mean) / std a channel.
+
+    `resize` is what it is scaled to before the cut: its shorter side, or both sides (H,W) whatever its shape. Without
+    it the picture just covers the size. `interpolation` is one of Pillow's: bilinear, bicubic, lanczos, nearest …
+    """
 
     size: tuple[int, int] = (224, 224)
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     gray: bool = False
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
         allowed = (1,) if self.gray else (1, 3)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in allowed:
                 raise InputError(f"{name} has {len(values)} values: give {' or '.join(map(str, allowed))}")
-        for name, numbers in (("std", self.std), ("size", self.size)):
+        resize = (self.resize,) if isinstance(self.resize, int) else self.resize or self.size
+        for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
             if min(numbers) <= 0:
                 raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
+        if self.interpolation.upper() not in Image.Resampling.__members__:
+            known = ", ".join(name.lower() for name in Image.Resampling.__members__)
+            raise InputError(f"interpolation is {self.interpolation!r}: give one of {known}")
 
-    def picture(self, path: Path) -> Image.Image:
-        """The picture, upright, scaled to cover the size and cut to it around its centre."""
+    def picture(self, path: str | os.PathLike[str]) -> Image.Image:
+        """The picture, upright, scaled and cut to the size around its centre."""
         try:
             with Image.open(path) as file:
                 upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
             raise FileError(f"{path} cannot be read as a picture: {error}") from error
-        return ImageOps.fit(upright, (self.size[1], self.size[0]), Image.Resampling.BILINEAR)
+        return self.cut(upright, Image.Resampling[self.interpolation.upper()])
+
+    def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:
+        """A picture, or its mask, scaled and cut to the size around its centre; black where it does not reach."""
+        height, width = self.size
+        if self.resize is None:
+            return ImageOps.fit(picture, (width, height), how)
+        scaled = picture.resize(self._scaled(*picture.size), how)
+        left, top = _margin(scaled.width, width), _margin(scaled.height, height)
+        return scaled.crop((left, top, left + width, top + height))
+
+    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height of a picture before it is cut."""
+        if not isinstance(self.resize, int):
+            rows, columns = self.resize or self.size
+            return columns, rows
+        shorter = min(width, height)
+        return int(self.resize * width / shorter), int(self.resize * height / shorter)
 
     def tensor(self, picture: Image.Image) -> Tensor:
         """The model's input (C,H,W)."""
@@ -67,8 +97,8 @@ class Preprocessing:
         return values * (1 if self.gray or len(values) == 3 else 3)
 
     def described(self) -> dict[str, Any]:
-        """The fields, for a manifest."""
-        return asdict(self)
+        """The fields, for a manifest; how it is scaled only if that is not as by default."""
+        return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
 
 
 def _shallow(image: Image.Image) -> Image.Image:
@@ -116,6 +146,11 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return (batch for batch in self.loader if batch is not None)
+
+
+def _margin(side: int, wanted: int) -> int:
+    """Where a cut of the wanted length begins on a side; below 0 if the side is too short. As torchvision rounds."""
+    return round((side - wanted) / 2) if side >= wanted else -((wanted - side) // 2)
 
 
 def _readable(samples: list[tuple[Tensor, int] | None]) -> tuple[Tensor, Tensor] | None:

@@ -31,7 +31,7 @@ def evaluate(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of deletion and insertion.")] = None,
     weights: options.Weights = None,
     classes: options.Classes = None,
-    size: options.Size = "224",
+    size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,

@@ -25,7 +25,7 @@ def explain(
     layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
     weights: options.Weights = None,
     classes: options.Classes = None,
-    size: options.Size = "224",
+    size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,

@@ -18,7 +18,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="The AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
     classes: options.Classes = None,
-    size: options.Size = "224",
+    size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,

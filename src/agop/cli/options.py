@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,9 +22,15 @@ Model = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights for the model: safetensors, or a state dict.")]
 Classes = Annotated[int | None, typer.Option(help="Classes of a library's model, if not its own number.")]
-Size = Annotated[str, typer.Option(help="Input size, as 224 or HEIGHTxWIDTH; pictures are scaled and cut to it.")]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        help="Input size, as 224 or HEIGHTxWIDTH; pictures are scaled and cut to it. "
+        "A library's model: its own. Else 224."
+    ),
+]
 Mean = Annotated[
-    str | None, typer.Option(help="Mean of the channels, as 0.5 or 0.5,0.5,0.5. A library's model: ImageNet's. Else 0.")
+    str | None, typer.Option(help="Mean of the channels, as 0.5 or 0.5,0.5,0.5. A library's model: its own. Else 0.")
 ]
 Std = Annotated[str | None, typer.Option(help="Standard deviation of the channels, likewise; else 1.")]
 Gray = Annotated[bool, typer.Option("--gray", help="The model takes one channel.")]
@@ -33,26 +40,27 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … By 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
 
-def preprocessing(model: str, size: str, mean: str | None, std: str | None, gray: bool) -> Preprocessing:
-    """How pictures are brought into the model's form."""
-    from agop.pictures import IMAGENET, Preprocessing
+def preprocessing(model: str, size: str | None, mean: str | None, std: str | None, gray: bool) -> Preprocessing:
+    """How pictures are brought into the model's form: as the options say, else as a library says of its model."""
+    from agop.interop.models import preprocessing_of
+    from agop.pictures import Preprocessing
 
-    known: dict[str, Any] = IMAGENET if model.startswith(_LIBRARIES) and not gray else {}
-    height, _, width = size.lower().partition("x")
-    try:
-        sides = (int(height), int(width or height))
-    except ValueError:
-        raise InputError(f"size is {size!r}: give 224 or HEIGHTxWIDTH, for example 64x96") from None
-    given = {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
-    return Preprocessing(size=sides, gray=gray, **(known | given))
+    given: dict[str, Any] = {} if size is None else {"size": _sides(size), "resize": None}
+    given |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
+    told = not {"size", "mean", "std"} <= given.keys()
+    known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else Preprocessing()
+    plain: dict[str, Any] = {"gray": True, "mean": (0.0,), "std": (1.0,)} if gray else {}
+    return replace(known, **(plain | given))
 
 
 def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
     """Warn if the prior's pictures were brought into another form than these."""
-    then = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
-    now = json.loads(json.dumps(how.described()))
-    different = [f"{name} {then[name]} then, {now[name]} now" for name in now if then and then.get(name) != now[name]]
-    if different:
+    from agop.pictures import UNSAID
+
+    made = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
+    then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.described()))
+    different = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
+    if made and different:
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
 
 
@@ -69,6 +77,15 @@ def placed_model(spec: str, weights: Path | None, classes: int | None, device: s
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used here: {error}") from error
+
+
+def _sides(size: str) -> tuple[int, int]:
+    """Height and width."""
+    height, _, width = size.lower().partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        raise InputError(f"size is {size!r}: give 224 or HEIGHTxWIDTH, for example 64x96") from None
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

@@ -93,7 +93,8 @@ def _own_module(name: str) -> Any:
         raise ModelError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-def _imported(library: str) -> Any:
+def imported(library: str) -> Any:
+    """A library that a spec needs; an error that says how to get it."""
     try:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
@@ -106,23 +107,23 @@ def _imported(library: str) -> Any:
 
 
 def _torchvision(name: str, pretrained: bool, classes: int | None) -> Any:
-    models = _imported("torchvision").models
+    models = imported("torchvision").models
     return models.get_model(name, weights="DEFAULT" if pretrained else None, **_given(num_classes=classes))
 
 
 def _timm(name: str, pretrained: bool, classes: int | None) -> Any:
-    timm = _imported("timm")
+    timm = imported("timm")
     return timm.create_model(name, pretrained=pretrained, **_given(num_classes=classes))
 
 
 def _hugging_face(name: str, _: bool, classes: int | None) -> Any:
-    classifier = _imported("transformers").AutoModelForImageClassification
+    classifier = imported("transformers").AutoModelForImageClassification
     return classifier.from_pretrained(name, **_given(num_labels=classes))
 
 
 def _hugging_face_with(name: str, weights: Path, classes: int | None) -> nn.Module:
     """Through the library, which knows older names of the same weights."""
-    transformers = _imported("transformers")
+    transformers = imported("transformers")
     config = transformers.AutoConfig.from_pretrained(name, **_given(num_labels=classes))
     classifier = type(transformers.AutoModelForImageClassification.from_config(config))
     model: nn.Module

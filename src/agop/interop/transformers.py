@@ -1,0 +1,183 @@
+"""AGOPTrainerCallback: diag(M) while a transformers.Trainer trains an image classifier."""
+
+from __future__ import annotations
+
+import io
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
+from agop.statistic import AGOP
+from agop.training import AGOPTrainingHook
+
+try:
+    from transformers.trainer_callback import ExportableState, TrainerCallback
+except ImportError as error:
+    raise ModelError("agop.interop.transformers needs transformers: pip install 'agop[transformers]'") from error
+
+
+class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers brings no types
+    """Collects diag(M) over a Trainer's training batches, and leaves the training exactly as it was.
+
+    Trainer(…, callbacks=[AGOPTrainerCallback()]) is all: every micro-batch counts once, with the weights it was
+    trained with. At the end the statistic is in `prior` and in the file `out`, by default agop.safetensors in the
+    output folder; the log tells `agop_count`. Checkpoints hold what was collected so far, in trainer_state.json.
+    The other options are AGOPTrainingHook's; its steps are micro-batches.
+
+    The batch is seen on its way into the model. Where the labels do not come along (label smoothing, a loss function
+    of one's own) or the model is compiled, use AGOPTrainerCallback().attach(trainer) instead.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        only_correct: bool = True,
+        every: int = 1,
+        snapshot_every: int = 100,
+        snapshot_dir: str | os.PathLike[str] | None = None,
+        per_class: bool = False,
+        *,
+        nan: str = "raise",
+    ) -> None:
+        self.out = None if out is None else Path(out)
+        self.prior: AGOP | None = None
+        self._options = {
+            "only_correct": only_correct, "every": every, "snapshot_every": snapshot_every,
+            "snapshot_dir": None if snapshot_dir is None else str(snapshot_dir), "per_class": per_class, "nan": nan,
+        }  # fmt: skip
+        AGOPTrainingHook(nn.Identity(), **self._options)  # type: ignore[arg-type]  # wrong options are told at once
+        self._hook: AGOPTrainingHook | None = None
+        self._batch: tuple[Any, Any] | None = None
+        self._listening: RemovableHandle | None = None
+        self._attached = False
+
+    @property
+    def count(self) -> int:
+        """How many samples were counted so far."""
+        return 0 if self._hook is None else self._hook.count
+
+    def attach(self, trainer: Any) -> AGOPTrainerCallback:
+        """Join a trainer's callbacks and take each batch from its training_step, labels and all."""
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        label, inner = (trainer.label_names or ["labels"])[0], trainer.training_step
+
+        def training_step(model: nn.Module, inputs: Mapping[str, Any], *more: Any, **named: Any) -> Any:
+            self._batch = inputs.get(_images_name(trainer.model)), inputs.get(label)
+            return inner(model, inputs, *more, **named)
+
+        trainer.training_step = training_step
+        self._attached = True
+        return self
+
+    def on_train_begin(self, args: Any, state: Any, _: Any, *, model: nn.Module, **__: Any) -> None:
+        """Begin anew, or go on from the checkpoint that the trainer goes on from."""
+        if args.n_gpu > 1 and not self._attached:
+            raise InputError(f"{args.n_gpu} GPUs each see a part of a batch: use AGOPTrainerCallback().attach(trainer)")
+        self._forget()
+        self.prior = None
+        self._hook = AGOPTrainingHook(model, **self._options)  # type: ignore[arg-type]  # checked when made
+        if state.global_step:
+            self._resume(state, self._hook, args.world_size)
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Look out for the first micro-batch of a step."""
+        self._listen()
+
+    def on_substep_end(self, *_: Any, **__: Any) -> None:
+        """Count a micro-batch and look out for the next."""
+        self._count()
+        self._listen()
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Count the last micro-batch of a step, before the weights change."""
+        self._count()
+
+    def on_log(self, _: Any, state: Any, __: Any, logs: dict[str, Any] | None = None, **___: Any) -> None:
+        """Tell the count beside the loss."""
+        if logs is not None and self._hook is not None and not logs.keys().isdisjoint({"loss", "train_loss"}):
+            logs["agop_count"] = state.log_history[-1]["agop_count"] = self.count
+
+    def on_train_end(self, args: Any, state: Any, _: Any, **__: Any) -> None:
+        """Finish the statistic and write it; a full disk or a model that learnt nothing must not lose a training."""
+        self._forget()
+        if self._hook is None:
+            return
+        try:
+            self.prior = self._hook.finalize()
+            if state.is_world_process_zero:
+                self.prior.save(self.out or Path(args.output_dir) / "agop.safetensors")
+        except (NoSamplesError, FileError) as error:
+            warn(f"no AGOP file was written: {error}")
+
+    def state(self) -> dict[str, Any]:
+        """What the trainer writes into a checkpoint's trainer_state.json."""
+        options = self._options | {"out": None if self.out is None else str(self.out)}
+        return {"args": options, "attributes": {"collected": None if self._hook is None else _text(self._hook)}}
+
+    def _resume(self, state: Any, hook: AGOPTrainingHook, processes: int) -> None:
+        found = state.stateful_callbacks.get(type(self).__name__) or []
+        alike = [one for one in found if one["args"] == self.state()["args"]] if isinstance(found, list) else [found]
+        collected = alike[-1]["attributes"].get("collected") if alike else None
+        if collected is None:
+            warn(f"the checkpoint holds no AGOP: collected from step {state.global_step} on")
+            return
+        if processes > 1:
+            warn("the checkpoint holds what the first process collected, and not the other ones")
+        if state.is_world_process_zero:
+            hook.load_state_dict(torch.load(io.BytesIO(b64decode(collected)), weights_only=True))
+
+    def _listen(self) -> None:
+        """Wait for one training batch at the model's door: a hook that removes itself leaves nothing after an error."""
+        if self._hook is None or self._attached:
+            return
+        self._forget()
+        self._listening = self._hook.model.register_forward_pre_hook(self._see, with_kwargs=True)
+
+    def _see(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if not (model.training and torch.is_grad_enabled()):
+            return  # an evaluation
+        self._forget()
+        self._batch = named.get(_images_name(model), inputs[0] if inputs else None), named.get("labels")
+
+    def _forget(self) -> None:
+        self._batch = None
+        if self._listening is not None:
+            self._listening.remove()
+            self._listening = None
+
+    def _count(self) -> None:
+        batch, hook = self._batch, self._hook
+        self._forget()
+        if hook is None:
+            return
+        images, labels = batch or (None, None)
+        if images is None:
+            raise ModelError(
+                f"no {_images_name(hook.model)} came into the model in this training step (is it compiled, or the step "
+                "your own?): use AGOPTrainerCallback().attach(trainer)"
+            )
+        if labels is None and self._options["only_correct"]:
+            raise InputError(
+                "the labels did not come into the model (label smoothing, or a loss function of your own): use "
+                "AGOPTrainerCallback().attach(trainer), or only_correct=False"
+            )
+        hook.step(images, labels)
+
+
+def _images_name(model: nn.Module) -> str:
+    return str(getattr(model, "main_input_name", "pixel_values"))
+
+
+def _text(hook: AGOPTrainingHook) -> str:
+    """What a hook collected, as text for a JSON file."""
+    buffer = io.BytesIO()
+    torch.save(hook.state_dict(), buffer)
+    return b64encode(buffer.getvalue()).decode()
