@@ -164,7 +164,7 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\
     ("content", "told"),
     [
         pytest.param(b"hello, this is a note", "not a picture", id="text"),
-        pytest.param(b"", "not a picture", id="empty"),
+        pytest.param(b"", "is empty: choose another", id="empty"),
         pytest.param(POSTSCRIPT, "not a picture", id="postscript"),
         pytest.param(truncated(), "cannot be read as a picture: .*truncated", id="truncated"),
         pytest.param(deep(), "numbers of kind F, not colours: save it", id="floats"),
@@ -526,7 +526,7 @@ def test_gradio_is_an_extra_that_only_the_page_imports():
 
 
 def test_options_without_a_model_are_a_mistake():
-    with pytest.raises(InputError, match="--prior, --gray, --size without a model: name one"):
+    with pytest.raises(InputError, match="--prior, --size, --gray without a model: name one"):
         app(prior=example.PRIOR, gray=True, size="8")
 
 

@@ -140,13 +140,6 @@ def test_broken_pictures_are_left_out_and_named(folder):
     assert "has 1 class folders, the model 2 classes" in fitted.stderr
 
 
-def test_other_preprocessing_than_the_prior_s_is_noticed(folder):
-    done = run(
-        "explain", *MODEL[:-2], "data/class0/000.png", "--prior", "prior.safetensors", "--out", "other", folder=folder
-    )
-    assert "std [0.5] then, [1.0] now" in done.stderr
-
-
 def test_the_version():
     assert run("--version", folder=".").stdout == f"agop {agop.__version__}\n"
 
@@ -266,3 +259,16 @@ def test_evaluate_names_the_mask_that_does_not_fit(folder, tmp_path):
     assert done.returncode == 2
     assert "is 9×9, its picture 8×8" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_pictures_are_prepared_as_those_of_the_prior_unless_told_otherwise(folder):
+    bare = (MODEL[0], "--weights", "w.pt", "--prior", "prior.safetensors")
+    done = run(
+        "explain", *bare, "data/class0/" + os.listdir(folder / "data/class0")[0], "--out", "asprior", folder=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    how = json.loads((folder / "asprior" / "manifest.json").read_text())["preprocessing"]
+    assert how == {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
+    other = run("explain", *bare, "data/class0", "--mean", "0.4", "--out", "other", folder=folder)
+    assert "mean [0.5] then, [0.4] now" in other.stderr

@@ -18,7 +18,7 @@ class Fields:
     weights: str = ""
     prior: str = ""
     classes: str = ""
-    size: str = "224"
+    size: str = ""
     mean: str = ""
     std: str = ""
     gray: bool = False

@@ -27,7 +27,7 @@ def app(
     weights: Annotated[Path | None, typer.Option(help="Weights for the model: a safetensors file.")] = None,
     names: Annotated[Path | None, typer.Option(help="A text file with the names of the classes, one a line.")] = None,
     classes: options.Classes = None,
-    size: options.Size = "224",
+    size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
@@ -45,12 +45,20 @@ def app(
     from agop.app.guard import is_local
     from agop.app.server import serve
 
-    given = {"weights": weights, "prior": prior, "classes": classes, "mean": mean, "std": std, "layer": layer}
+    given = {
+        "weights": weights,
+        "prior": prior,
+        "classes": classes,
+        "mean": mean,
+        "std": std,
+        "layer": layer,
+        "size": size,
+    }
     texts = {name: str(value) for name, value in (given | {"names": names}).items() if value is not None}
-    if model is None and (texts or gray or size != "224"):
-        told = ", ".join(f"--{name}" for name in [*texts, *["gray"] * gray, *["size"] * (size != "224")])
+    if model is None and (texts or gray):
+        told = ", ".join(f"--{name}" for name in [*texts, *["gray"] * gray])
         raise InputError(f"{told} without a model: name one, or leave all out for the example")
-    fields = example.fields() if model is None else Fields(model, size=size, gray=gray, **texts)
+    fields = example.fields() if model is None else Fields(model, gray=gray, **texts)
     if not is_local(host):
         warn(
             f"everybody who can reach {host} can use this page and send it pictures; "
@@ -66,9 +74,10 @@ def load(fields: Fields, device: str | None = None) -> Loaded:
     from agop.statistic import AGOP
 
     check(fields)
-    how = options.preprocessing(fields.model, fields.size, fields.mean or None, fields.std or None, fields.gray)
     path = tensors_file("the AGOP file", fields.prior, "`agop fit`")
     prior = None if path is None else AGOP.load(path)
+    size, mean, std = (text or None for text in (fields.size, fields.mean, fields.std))
+    how = options.preprocessing(fields.model, size, mean, std, fields.gray, prior)
     options.warn_if_prepared_otherwise(prior, how)
     weights = tensors_file("weights", fields.weights, "safetensors")
     model = options.placed_model(fields.model, weights, fields.class_count(), device)

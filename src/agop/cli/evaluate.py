@@ -44,8 +44,8 @@ def evaluate(
     from agop.runs.about import command_line
     from agop.statistic import AGOP
 
-    how = options.preprocessing(model, size, mean, std, gray)
     statistic = None if prior is None else AGOP.load(prior)
+    how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_prepared_otherwise(statistic, how)
     data = masked_pictures(pictures, masks, how, threshold, first)
     found = score(

@@ -42,8 +42,8 @@ def explain(
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(chosen)}: leave it out")
     for name in chosen:
         methods.get(name)
-    how = options.preprocessing(model, size, mean, std, gray)
     statistic = None if prior is None else AGOP.load(prior)
+    how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_prepared_otherwise(statistic, how)
     files = _files(pictures)
     explainer = Explainer(

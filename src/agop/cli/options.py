@@ -40,17 +40,34 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … By 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
 
-def preprocessing(model: str, size: str | None, mean: str | None, std: str | None, gray: bool) -> Preprocessing:
-    """How pictures are brought into the model's form: as the options say, else as a library says of its model."""
+def preprocessing(
+    model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
+) -> Preprocessing:
+    """How pictures are brought into the model's form: as the options say, else as for the prior, else as a library says
+    of its model.
+    """
     from agop.interop.models import preprocessing_of
     from agop.pictures import Preprocessing
 
     given: dict[str, Any] = {} if size is None else {"size": _sides(size), "resize": None}
     given |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     told = not {"size", "mean", "std"} <= given.keys()
-    known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else Preprocessing()
-    plain: dict[str, Any] = {"gray": True, "mean": (0.0,), "std": (1.0,)} if gray else {}
+    known = _of_prior(prior)
+    if known is None:
+        known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else Preprocessing()
+    plain: dict[str, Any] = {"gray": True, "mean": (0.0,), "std": (1.0,)} if gray and not known.gray else {}
     return replace(known, **(plain | given))
+
+
+def _of_prior(prior: AGOP | None) -> Preprocessing | None:
+    """How the pictures of a prior were brought into the model's form, if it tells."""
+    from agop.pictures import Preprocessing
+
+    told = None if prior is None else prior.provenance.get("data", {}).get("preprocessing")
+    if not told:
+        return None
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Preprocessing(**fields)
 
 
 def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
