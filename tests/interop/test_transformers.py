@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -367,11 +366,3 @@ except agop.AGOPError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "agop.interop.transformers needs transformers: pip install 'agop[transformers]'\n"
-
-
-@pytest.mark.slow
-def test_the_example_runs(tmp_path):
-    example = Path(__file__).parents[2] / "examples" / "with_transformers.py"
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "AGOP(" in done.stdout
