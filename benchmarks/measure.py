@@ -36,7 +36,7 @@ def measured(what: str, numerator: Side, denominator: Side, bar: float, *, at_le
         for (side, calls), taken in zip(sides, times, strict=True):
             taken.append(seconds(side, calls))
     above, below = (statistics.median(taken) for taken in times)
-    noise = max(_spread(taken) for taken in times)
+    noise = max(spread(taken) for taken in times)
     ratio = Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
     print(f"{ratio.ratio:8.3g}  ±{noise:.0%}  {what}", flush=True)
     return ratio
@@ -56,7 +56,7 @@ def _calls_for(side: Side, span: float) -> int:
     return 1 if first > 1 else max(1, round(span / min(seconds(side, 1) for _ in range(3))))
 
 
-def _spread(taken: list[float]) -> float:
+def spread(taken: list[float]) -> float:
     """Half the distance between the quartiles, over the median."""
     low, middle, high = statistics.quantiles(taken, n=4)
     return (high - low) / 2 / middle

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import agop
 from agop.networks import CNN8by8, ResNet18
+from large_speed import large_costs
 from measure import Ratio, measured, seconds
 from metric_speed import metric_ratios
 
@@ -168,7 +169,7 @@ def main() -> int:
     small, large = torch.randn(64, 1, 8, 8), torch.randn(64, 3, 64, 64)
     console = Console()
     ratios: list[Ratio] = []
-    with console.status("measuring, about two minutes"):
+    with console.status("measuring, some minutes"):
         ratios += [gradients("CNN8by8", CNN8by8(), small, 20), gradients("ResNet-18, 64 px", ResNet18(2), large, 4)]
         ratios += [
             training_step("CNN8by8", CNN8by8(), small, 2.0),
@@ -180,6 +181,7 @@ def main() -> int:
         ratios += agop_methods()
         ratios += metric_ratios()
         kept = memory_growth()
+        costs = large_costs()
     table = Table("what", "ratio", "bar", "noise", "", title="Ratios of median times")
     for r in ratios:
         bar = f"{'≥' if r.at_least else '≤'} {r.bar:g}"
@@ -188,13 +190,24 @@ def main() -> int:
     console.print(
         f"kept by the hook after 10 and 100 steps: {kept['10']:,} and {kept['100']:,} bytes (3·64·64 float64 + counts)"
     )
+    large = Table(
+        "network", "method", "passes", "noise", "ms", title="Cost of a sample at 224 px, in forward and backward passes"
+    )
+    for c in costs:
+        large.add_row(c.network, c.method, f"{c.passes:.2g}", f"±{c.noise:.0%}", f"{c.method_ms:.3g}")
+    console.print(large)
     about = {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
     }
-    result = {"about": about, "ratios": [asdict(r) | {"holds": r.holds} for r in ratios], "hook_bytes": kept}
+    result = {
+        "about": about,
+        "ratios": [asdict(r) | {"holds": r.holds} for r in ratios],
+        "hook_bytes": kept,
+        "large": list(map(asdict, costs)),
+    }
     Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
     return 0 if all(r.holds for r in ratios) and kept["10"] == kept["100"] else 1
 

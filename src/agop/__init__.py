@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from agop.fitting import fit
     from agop.gradients import input_gradients
     from agop.interop.models import from_timm, from_torchvision, from_transformers
+    from agop.merging import merge
     from agop.preparing import prepare
     from agop.statistic import AGOP
     from agop.training import AGOPTrainingHook
 
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "evaluate", "explain", "fit", "from_timm",
-    "from_torchvision", "from_transformers", "input_gradients", "methods", "metrics", "networks", "plot",
-    "prepare", "scenarios",
+    "from_torchvision", "from_transformers", "input_gradients", "merge", "methods", "metrics", "networks",
+    "plot", "prepare", "scenarios",
 ]  # fmt: skip
 
 # Imported on first use: what reads only files, and --help, should not wait for torch.
@@ -28,7 +29,7 @@ _HOMES = {
     "AGOP": "statistic", "AGOPError": "errors", "AGOPTrainingHook": "training", "AGOPWarning": "errors",
     "evaluate": "evaluating", "explain": "explaining", "fit": "fitting",
     "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
-    "input_gradients": "gradients", "prepare": "preparing",
+    "input_gradients": "gradients", "merge": "merging", "prepare": "preparing",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
+from agop.ranks import collective
 
 # Numbers squared at once: bounds the float64 copy whatever the batch.
 _CHUNK_NUMBERS = 2**18
@@ -73,21 +74,26 @@ class Accumulator:
         mine = self.merge(Accumulator(self.per_class))
         if not (dist.is_available() and dist.is_initialized()):
             return mine
+        with collective():
+            mine._reduce()
+        return mine
+
+    def _reduce(self) -> None:
+        """Become the sums of all ranks, of which some may have no shape yet."""
         device = _collective_device()
         shapes: list[Any] = [None] * dist.get_world_size()
-        shape = None if mine.sums is None else (mine.classes, tuple(mine.sums.shape[1:]))
+        shape = None if self.sums is None else (self.classes, tuple(self.sums.shape[1:]))
         dist.all_gather_object(shapes, shape)
         for classes, size in (found for found in shapes if found is not None):
-            mine._room(classes, torch.Size(size), device)
-        skipped = torch.tensor(mine.skipped, device=device)
+            self._room(classes, torch.Size(size), device)
+        skipped = torch.tensor(self.skipped, device=device)
         dist.all_reduce(skipped)
-        mine.skipped = int(skipped)
-        if mine.sums is not None and mine.counts is not None:
-            counts = mine.counts.to(device)
-            dist.all_reduce(mine.sums)
+        self.skipped = int(skipped)
+        if self.sums is not None and self.counts is not None:
+            counts = self.counts.to(device)
+            dist.all_reduce(self.sums)
             dist.all_reduce(counts)
-            mine.counts = counts.cpu()
-        return mine
+            self.counts = counts.cpu()
 
     def diagonal(self) -> Tensor:
         """diag(M) (C,H,W), the mean squared gradient over all samples."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from agop.accumulator import Accumulator
 from agop.errors import GradientError, InputError, NoSamplesError
-from agop.gradients import Gradients, check_images, probing
+from agop.gradients import Gradients, check_images, joined, probing
 from agop.targets import check_range, class_count, labels_for
 
 
@@ -23,18 +24,20 @@ class Collector:
         self.only_correct, self.nan = only_correct, nan
         self.sums = Accumulator(per_class)
         self.seen = 0
+        # False while a batch is being added: the sums of a process that is ended just then do not fit their counts.
+        self.whole = True
 
     @property
     def options(self) -> dict[str, Any]:
         """What decides which samples count and how."""
         return {"only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan}
 
-    def add(self, model: nn.Module, images: Tensor, labels: Any) -> None:
-        """One pass over a batch. If it raises, the sums are as they were."""
+    def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
+        """One pass over a batch, or several of so many rows. If it raises, the sums are as they were."""
         check_images(images)
         truth = self._truth(labels, len(images))
         with probing(model) as probe:
-            found = probe.gradients(images)
+            found = joined([probe.gradients(part) for part in torch.split(images, rows or len(images))])
         self._count(found, truth)
 
     def count(self, found: Gradients, labels: Any) -> None:
@@ -52,6 +55,7 @@ class Collector:
         self._check(counted & ~finite)
         keep = counted & finite
         everyone = bool(keep.all())
+        self.whole = False
         self.sums.update(
             found.values if everyone else found.values[keep],
             found.targets if everyone else found.targets[keep],
@@ -59,6 +63,7 @@ class Collector:
         )
         self.sums.skipped += int((counted & ~finite).sum())
         self.seen += len(found.values)
+        self.whole = True
 
     def total(self, if_nothing_seen: str) -> Accumulator:
         """The sums of all ranks; an error that says why if no sample counts."""

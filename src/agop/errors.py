@@ -8,6 +8,7 @@ AGOPError
 ├── NoSamplesError (ValueError)   a mean over nothing
 ├── GradientError (ArithmeticError)   NaN or infinite gradients
 ├── ModelError (RuntimeError)     a model that cannot be loaded, run or differentiated
+├── RankError (RuntimeError)      a job of several processes of which one has ended early
 └── FileError (OSError)           a file that cannot be read or written
 
 AGOPWarning (UserWarning)         something to look at; the result stands
@@ -49,6 +50,10 @@ class GradientError(AGOPError, ArithmeticError):
 
 class ModelError(AGOPError, RuntimeError):
     """A model that cannot be loaded, run or differentiated."""
+
+
+class RankError(AGOPError, RuntimeError):
+    """A job of several processes of which one has ended early."""
 
 
 class FileError(AGOPError, OSError):

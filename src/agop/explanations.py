@@ -42,6 +42,10 @@ class Explained:
     maps: dict[str, Tensor]
 
 
+# Pictures read at once; `explain` decides how many of them are in the model at once.
+_READ_TOGETHER = 32
+
+
 @dataclass(frozen=True)
 class Explainer:
     """A model and what to explain of it, ready for pictures."""
@@ -52,7 +56,7 @@ class Explainer:
     prior: AGOP | None = None
     target: int | None = None
     layer: str | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     skipped: list[str] = field(default_factory=list)
 
     def write(self, files: Sequence[Path], folder: Path, about: dict[str, Any]) -> int:
@@ -76,7 +80,8 @@ class Explainer:
 
     def explained(self, files: Sequence[Path]) -> Iterator[Explained]:
         """The files one by one, explained a batch at a time."""
-        batches = [files[start : start + self.batch_size] for start in range(0, len(files), self.batch_size)]
+        size = self.batch_size or _READ_TOGETHER
+        batches = [files[start : start + size] for start in range(0, len(files), size)]
         for batch in track(batches, "explaining"):
             yield from self._batch(batch)
 

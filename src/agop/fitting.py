@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from agop.collecting import Collector
-from agop.errors import AGOPWarning, InputError
-from agop.gradients import check_images, check_model, input_gradients
+from agop.errors import AGOPWarning, FileError, InputError, warn
+from agop.gradients import check_images, check_model, input_gradients, rows_for
 from agop.preparing import prepare
 from agop.progress import track
 from agop.statistic import AGOP, CHECKPOINT
@@ -20,6 +22,8 @@ from agop.undisturbed import random_state_kept
 
 _IMAGE_KEYS = ("pixel_values", "images", "image", "x")
 _LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+# Images on which a prepared copy is compared with the model.
+_COMPARED = 8
 
 
 def fit(
@@ -30,11 +34,16 @@ def fit(
     progress: bool = True,
     *,
     nan: str = "raise",
+    batch_size: int | None = None,
+    snapshot: Callable[[AGOP], object] | None = None,
+    snapshot_every: float = 60,
 ) -> AGOP:
     """The AGOP of a trained model over a loader of (images, labels) or dicts; images alone without only_correct.
 
     Under torch.distributed each rank passes its share of the data and gets the statistic of all.
-    With nan="skip" samples whose gradient is not finite are left out and counted.
+    With nan="skip" samples whose gradient is not finite are left out and counted. `batch_size` bounds how many images
+    go through the model at once; by default what suits their size, however many the loader gives. `snapshot` is
+    called with the statistic so far (of this rank) every so many seconds, and when an error ends the pass.
     """
     check_model(model)
     if isinstance(loader, (Tensor, Dataset)):
@@ -42,16 +51,46 @@ def fit(
             f"loader is a {type(loader).__name__}: wrap it, torch.utils.data.DataLoader(data, batch_size=64)"
         )
     collector = Collector(only_correct, per_class, nan)
-    faster: nn.Module | None = None
-    with random_state_kept(list(model.parameters())):  # a loader draws, too
-        for batch in track(loader, "agop", show=progress):
-            images, labels = images_and_labels(batch)
-            check_images(images)
-            if faster is None:
-                faster = _prepared_if_equal(model, images)
-            collector.add(faster, images, labels)
-    sums = collector.total("the loader is empty: check the data set and the batch size")
+    with _snapshots(model, collector, snapshot, snapshot_every) as now_and_then:
+        with random_state_kept(list(model.parameters())):  # a loader draws, too
+            faster: nn.Module | None = None
+            for batch in track(loader, "agop", show=progress):
+                images, labels = images_and_labels(batch)
+                check_images(images)
+                rows = rows_for(images, batch_size)
+                if faster is None:
+                    faster = _prepared_if_equal(model, images[: min(rows, _COMPARED)])
+                collector.add(faster, images, labels, rows)
+                now_and_then()
+        sums = collector.total("the loader is empty: check the data set and the batch size")
     return AGOP.from_sums(sums, model, CHECKPOINT, collector.options)
+
+
+@contextmanager
+def _snapshots(
+    model: nn.Module, collector: Collector, take: Callable[[AGOP], object] | None, every: float
+) -> Iterator[Callable[[], None]]:
+    """A function that takes a snapshot if it is time for one; one is taken, too, if an error ends the block."""
+    last = time.monotonic()
+
+    def snapshot() -> None:
+        if take is not None and collector.whole and collector.sums.count:
+            try:
+                take(AGOP.from_sums(collector.sums, model, CHECKPOINT, collector.options))
+            except FileError as error:
+                warn(f"no snapshot was written: {error}")
+
+    def now_and_then() -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            snapshot()
+            last = time.monotonic()
+
+    try:
+        yield now_and_then
+    except BaseException:  # also the end of the process, by hand or because another rank has ended
+        snapshot()
+        raise
 
 
 def images_and_labels(batch: Any) -> tuple[Any, Any]:
@@ -77,7 +116,7 @@ def _prepared_if_equal(model: nn.Module, images: Tensor) -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AGOPWarning)
             prepared = prepare(model)
-        ours, theirs = (input_gradients(m, images[:8]) for m in (model, prepared))
+        ours, theirs = (input_gradients(m, images) for m in (model, prepared))
     except Exception:  # whatever keeps a model from being copied or rewritten, the model itself still works
         return model
     return prepared if _close(ours.logits, theirs.logits) and _close(ours.values, theirs.values) else model

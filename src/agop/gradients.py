@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -34,6 +34,13 @@ class Gradients:
     targets: Tensor
 
 
+def joined(parts: Sequence[Gradients]) -> Gradients:
+    """The gradients of several batches as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Gradients(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Gradients)))
+
+
 class Probe:
     """A model held still: asks it for logits and input gradients. Made by `probing`."""
 
@@ -56,14 +63,11 @@ class Probe:
         """Gradients of each sample's target logit (predicted if None), in one backward pass."""
         if not self.mixes_samples or len(images) == 1:
             return self._gradients(images, targets)
-        each = [
-            self._gradients(image, None if targets is None else targets[index : index + 1])
-            for index, image in enumerate(self.parts(images))
-        ]
-        return Gradients(
-            torch.cat([g.values for g in each]),
-            torch.cat([g.logits for g in each]),
-            torch.cat([g.targets for g in each]),
+        return joined(
+            [
+                self._gradients(image, None if targets is None else targets[index : index + 1])
+                for index, image in enumerate(self.parts(images))
+            ]
         )
 
     def forward(self, images: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -129,6 +130,12 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
         except FileError as error:
             warn(f"left out: {error}")
             return None
+
+    def share(self, rank: int, count: int) -> ClassFolders:
+        """Every so many-th picture: those of one rank of several."""
+        shared = copy.copy(self)
+        shared.files = self.files[rank::count]
+        return shared
 
     def batches(self, batch_size: int, workers: int = 0) -> Batches:
         """Batches (images, labels) in order, without the pictures that cannot be read."""

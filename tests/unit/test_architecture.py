@@ -13,12 +13,12 @@ SOURCE = Path(agop.__file__).parent
 # A module may import from its own line and from the lines above it.
 LAYERS = [
     ["errors"],
-    ["undisturbed", "targets", "files", "registry", "progress", "processes"],
+    ["undisturbed", "targets", "files", "registry", "progress", "processes", "pulse", "ranks"],
     ["clevr", "runs"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
     ["statistic", "collecting", "preparing"],
-    ["training", "fitting", "methods", "metrics", "networks", "maps"],
+    ["training", "fitting", "merging", "methods", "metrics", "networks", "maps"],
     ["scenarios"],
     ["explaining"],
     ["scoring", "cells"],

@@ -95,3 +95,55 @@ def test_a_model_that_cannot_be_traced_or_copied_is_fitted_as_it_is():
             raise TypeError("not me")
 
     assert agop.fit(Branches(), [zoo.images()], only_correct=False, progress=False).count == 5
+
+
+def test_passes_are_as_small_as_asked_whatever_the_loader_gives():
+    """The result is that of one pass; an error still names the sample of the batch."""
+
+    class Watched(zoo.Wrapped):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(len(x))
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    model, images, labels = Watched(), zoo.images(11), torch.arange(11) % 3
+    whole = agop.fit(model, [(images, labels)], per_class=True, progress=False)
+    assert max(model.seen) == 11
+    model.seen.clear()
+    parts = agop.fit(model, [(images, labels)], per_class=True, progress=False, batch_size=4)
+    assert max(model.seen) == 4
+    assert torch.equal(parts.class_counts, whole.class_counts)
+    torch.testing.assert_close(parts.diagonal, whole.diagonal, rtol=1e-5, atol=0)
+    images[9] = torch.nan
+    with pytest.raises(GradientError, match="sample 9 of this batch"):
+        agop.fit(model, [images], only_correct=False, progress=False, batch_size=4)
+    with pytest.raises(InputError, match="batch_size is 0"):
+        agop.fit(model, [images], batch_size=0)
+
+
+def test_snapshots_hold_what_was_counted_so_far_also_when_the_loader_fails():
+    taken = []
+
+    def loader():
+        yield from zoo.images(12).split(4)
+        raise KeyboardInterrupt
+
+    options = {"only_correct": False, "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        agop.fit(zoo.made("plain"), loader(), **options, snapshot=taken.append, snapshot_every=0)
+    assert [snapshot.count for snapshot in taken] == [4, 8, 12, 12]
+    expected = agop.fit(zoo.made("plain"), zoo.images(12).split(4), **options, snapshot=taken.append)
+    assert len(taken) == 4  # a minute has not passed
+    assert torch.equal(taken[-1].diagonal, expected.diagonal)
+    assert taken[-1].provenance == expected.provenance
+
+
+def test_a_snapshot_that_cannot_be_written_is_a_warning(tmp_path):
+    (tmp_path / "file").write_text("")
+    options = {"only_correct": False, "progress": False, "snapshot_every": 0}
+    with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
+        agop.fit(zoo.made("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import groupby
 from pathlib import Path
 from queue import Empty
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -22,20 +22,31 @@ from agop.runs.about import command_line, save_about
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
 
+if TYPE_CHECKING:  # torch stays out: a worker imports this first, and should soon listen for its parent's end
+    from agop.ranks import Ranks
+
 # A kill loses the trainings at work; beyond five, training together gains little.
 _MOST_TOGETHER = 5
 
 
-def run(spec: RunSpec, folder: Path, jobs: int) -> None:
-    """Compute the cells of a begun run that are not there yet, then its rows. Ends with the folder whole, or raises."""
+def run(spec: RunSpec, folder: Path, jobs: int, here: Ranks) -> None:
+    """Compute the cells of a begun run that are not there yet, then its rows. Ends with the folder whole, or raises.
+
+    Of several ranks each computes its share, in so many processes of its own; the first one collects the rows.
+    """
     missing = [cell for cell in spec.cells() if not (folder / "cells" / cell.name / "rows.jsonl").exists()]
-    done = len(spec.cells()) - len(missing)
-    if missing:
-        with _display() as bar:
-            task = bar.add_task("", total=len(spec.cells()), completed=done, what="starting")
-            for fraction, name in _computed(spec, missing, folder, jobs):
+    here.meet()  # all have seen the same cells missing, before the first new one is there
+    groups = here.share(_groups(missing, jobs * here.count))
+    mine = [cell for group in groups for cell in group]
+    done = len(spec.cells()) - len(missing) if here.count == 1 else 0
+    if mine:
+        with _display(here.first) as bar:
+            task = bar.add_task("", total=done + len(mine), completed=done, what="starting")
+            for fraction, name in _computed(spec, groups, folder, jobs):
                 bar.update(task, completed=done + fraction, what=name)
-    collect(spec, folder)
+    here.meet()
+    if here.first:
+        collect(spec, folder)
 
 
 def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[str] = ()) -> None:
@@ -67,11 +78,11 @@ def _about(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def _computed(spec: RunSpec, cells: list[Cell], folder: Path, jobs: int) -> Iterator[tuple[float, str]]:
+def _computed(spec: RunSpec, share: list[list[Cell]], folder: Path, jobs: int) -> Iterator[tuple[float, str]]:
     """How many cells are done so far, in fractions, and which ones are at work."""
     context = multiprocessing.get_context("spawn")
     heard = context.Queue()
-    groups = {_name(group): group for group in _groups(cells, jobs)}
+    groups = {_name(group): group for group in share}
     fractions = dict.fromkeys(groups, 0.0)
     pool = ProcessPoolExecutor(max(1, min(jobs // _threads(spec), len(groups))), context, _begin_work, (heard,))
     try:
@@ -144,7 +155,7 @@ def _raise_if_failed(future: Future[None], name: str) -> None:
         raise FileError(f"{error}; the cells that are done are safe: make room and run again to go on") from error
 
 
-def _display() -> Progress:
+def _display(show: bool) -> Progress:
     console = Console(stderr=True)
     columns = (
         BarColumn(),
@@ -153,4 +164,6 @@ def _display() -> Progress:
         TextColumn("left"),
     )
     rest = (TimeRemainingColumn(), TextColumn("{task.fields[what]}"))
-    return Progress(*columns, *rest, console=console, disable=not (console.is_terminal or console.is_jupyter))
+    return Progress(
+        *columns, *rest, console=console, disable=not show or not (console.is_terminal or console.is_jupyter)
+    )

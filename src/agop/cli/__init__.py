@@ -19,6 +19,7 @@ from agop.cli.evaluate import evaluate
 from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
+from agop.cli.merge import merge
 from agop.cli.report import report
 from agop.errors import AGOPError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("fit")(fit)
+app.command("merge")(merge)
 app.command("explain")(explain)
 app.command("evaluate")(evaluate)
 app.command("app")(page)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +41,6 @@ def xai_tris(
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
-    from agop.bench.runner import begin
     from agop.runs.spec import RunSpec
 
     known = scenarios.names("xai-tris")
@@ -60,9 +59,7 @@ def xai_tris(
         test_images=100 if quick else 1000,
         absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
     )
-    processes = _processes(jobs)
-    begin(spec, out, fresh=fresh)
-    _finish(spec, out, processes)
+    _computed(spec, out, _processes(jobs), fresh)
 
 
 @app.command("clevr-xai")
@@ -84,7 +81,6 @@ def clevr_xai(
     fresh: Fresh = False,
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
-    from agop.bench.runner import begin
     from agop.clevr.drawn import drawn
     from agop.clevr.release import read_release
     from agop.scenarios import get
@@ -92,14 +88,14 @@ def clevr_xai(
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
     get("clevr-xai").configured(spec.options).network()  # a file or package that is missing is told at once
-    processes, notes = _processes(jobs), []
-    if data is not None:
-        notes = [read_release(data).summary()]
-        Console(stderr=True, soft_wrap=True, highlight=False).print(notes[0])
-    begin(spec, out, fresh=fresh, notes=notes)
-    if data is None:
-        drawn(options.samples, options.size, jobs=processes)
-    _finish(spec, out, processes)
+    processes = _processes(jobs)
+    notes = [] if data is None else [read_release(data).summary()]
+
+    def draw() -> None:
+        if data is None:
+            drawn(options.samples, options.size, jobs=processes)
+
+    _computed(spec, out, processes, fresh, notes, draw)
 
 
 def _clevr_options(data: Path | None, network: str, weights: Path | None, full: bool, quick: bool) -> Options:
@@ -166,15 +162,44 @@ def _processes(jobs: int | None) -> int:
 
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}: give 1 or more")
-    return jobs or os.cpu_count() or 1
+    # The ranks of torchrun share the cores of their machine.
+    return jobs or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def _finish(spec: RunSpec, out: Path, processes: int) -> None:
-    from agop.bench.runner import run
+def _computed(
+    spec: RunSpec,
+    out: Path,
+    processes: int,
+    fresh: bool,
+    notes: Sequence[str] = (),
+    draw: Callable[[], None] = lambda: None,
+) -> None:
+    """Begin the run, or go on with it; `draw`, once a machine, makes what its cells read. Ends with what it says."""
+    from agop.bench.runner import begin, run
+    from agop.errors import InputError
+    from agop.ranks import ranks
+
+    with ranks() as here:
+        here.kept = f"the cells that are done stay in {out}: run again to go on"
+        here.same(asdict(spec) | {"out": str(out)})
+        if here.first:
+            for note in notes:
+                Console(stderr=True, soft_wrap=True, highlight=False).print(note)
+            begin(spec, out, fresh=fresh, notes=notes)
+        here.meet()
+        if not (out / "spec.json").exists():
+            raise InputError(f"rank {here.rank} does not see {out}: name a folder on a disk that all machines share")
+        if here.first_here:
+            draw()
+        run(spec, out, processes, here)
+    if here.first:
+        _show(out)
+
+
+def _show(out: Path) -> None:
     from agop.report.run import Run
     from agop.report.terminal import show
 
-    run(spec, out, processes)
     console = Console(highlight=False)
     show(Run(out), console)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True)

@@ -35,7 +35,7 @@ def evaluate(
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
-    batch_size: options.BatchSize = 32,
+    batch_size: options.BatchSize = None,
     device: options.Device = None,
 ) -> None:
     """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""

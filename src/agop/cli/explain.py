@@ -29,7 +29,7 @@ def explain(
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
-    batch_size: options.BatchSize = 32,
+    batch_size: options.BatchSize = None,
     device: options.Device = None,
 ) -> None:
     """Explain pictures: an overlay PNG each, the raw maps in one file, and a JSON manifest."""

@@ -1,15 +1,25 @@
-"""`agop fit`: the AGOP of a trained model over a folder of pictures."""
+"""`agop fit`: the AGOP of a trained model over a folder of pictures, by one process or by the ranks of torchrun."""
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from agop.cli import options
 from agop.errors import warn
+
+if TYPE_CHECKING:
+    from agop.pictures import ClassFolders
+    from agop.ranks import Ranks
+    from agop.statistic import AGOP
+
+# Pictures that are read at once; `fit` decides how many of them are in the model at once.
+_READ_TOGETHER = 32
+_SNAPSHOT_SECONDS = 60.0
 
 
 def fit(
@@ -22,28 +32,78 @@ def fit(
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
-    batch_size: options.BatchSize = 32,
+    batch_size: options.BatchSize = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
     per_class: Annotated[bool, typer.Option("--per-class", help="Keep a diagonal for each class, too.")] = False,
     all_samples: Annotated[bool, typer.Option("--all-samples", help="Count wrongly classified samples, too.")] = False,
     skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Leave out samples with NaN gradients.")] = False,
+    snapshot_every: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Seconds after which what is counted so far goes into OUT.part-rankN; 60 in torchrun."
+        ),
+    ] = None,
     device: options.Device = None,
 ) -> None:
     """Collect the AGOP of a trained model over its training pictures, into one file."""
     from agop.fitting import fit as fit_model
     from agop.pictures import ClassFolders
+    from agop.ranks import ranks
 
     how = options.preprocessing(model, size, mean, std, gray)
-    pictures = ClassFolders(data, how)
-    prior = fit_model(
-        options.placed_model(model, weights, classes, device),
-        pictures.batches(batch_size, workers),
-        only_correct=not all_samples,
-        per_class=per_class,
-        nan="skip" if skip_nan else "raise",
-    )
-    prior.provenance["data"] = {"classes": pictures.classes, "preprocessing": how.described()}
-    prior.save(out)
+    with ranks(gpus=device is None or device.startswith("cuda")) as here:
+        pictures = ClassFolders(data, how)
+        placed = options.placed_model(model, weights, classes, device)
+        chosen: dict[str, Any] = {"only_correct": not all_samples, "per_class": per_class}
+        chosen["nan"] = "skip" if skip_nan else "raise"
+        _check_same(here, placed, pictures, chosen)
+        part = _Part(out, pictures, here)
+        if here.count > 1 and snapshot_every is None:
+            snapshot_every = _SNAPSHOT_SECONDS
+        prior = fit_model(
+            placed,
+            pictures.share(here.rank, here.count).batches(batch_size or _READ_TOGETHER, workers),
+            progress=here.first,
+            batch_size=batch_size,
+            snapshot=None if snapshot_every is None else part.write,
+            snapshot_every=snapshot_every or 0,
+            **chosen,
+        )
+        prior.provenance["data"] = part.told
+        if here.first:
+            prior.save(out)
+        here.meet()  # the whole is there before its parts go
+        if snapshot_every is not None:
+            part.path.unlink(missing_ok=True)
+    if here.first:
+        _tell(prior, pictures, data, out)
+
+
+class _Part:
+    """What one rank has counted so far, as an AGOP file beside the whole, for `agop merge`."""
+
+    def __init__(self, out: Path, pictures: ClassFolders, here: Ranks) -> None:
+        self.path = out.with_name(f"{out.stem}.part-rank{here.rank}{out.suffix}")
+        self.told = {"classes": pictures.classes, "preprocessing": pictures.preprocessing.described()}
+        self.here = here
+
+    def write(self, prior: AGOP) -> None:
+        """Write it, whole, over the last one."""
+        prior.provenance.update(data=self.told, rank=self.here.rank, ranks=self.here.count)
+        prior.save(self.path)
+        self.here.kept = f"what was counted so far is in {self.path}"
+
+
+def _check_same(here: Ranks, model: Any, pictures: ClassFolders, chosen: dict[str, Any]) -> None:
+    """Raise unless all ranks have the same model, pictures and options: shares of different things have no mean."""
+    from agop.fingerprint import fingerprint
+
+    names = [f"{pictures.classes[label]}/{path.name}" for path, label in pictures.files]
+    listed = f"{len(names)} ({hashlib.sha256(chr(0).join(names).encode()).hexdigest()[:8]})"
+    here.same({"model": fingerprint(model), "pictures": listed, "form": pictures.preprocessing.described()} | chosen)
+
+
+def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
     if len(pictures.classes) != prior.provenance["classes"]:

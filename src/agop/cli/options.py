@@ -34,7 +34,9 @@ Mean = Annotated[
 ]
 Std = Annotated[str | None, typer.Option(help="Standard deviation of the channels, likewise; else 1.")]
 Gray = Annotated[bool, typer.Option("--gray", help="The model takes one channel.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Pictures that go through the model at once.")]
+BatchSize = Annotated[
+    int | None, typer.Option(min=1, help="Pictures in the model at once; by default what suits their size.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … By default the GPU if there is one.")]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")

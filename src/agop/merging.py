@@ -1,0 +1,139 @@
+"""merge(): AGOPs of shares of the data, made apart, as the one of all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agop.errors import InputError, PriorError
+from agop.statistic import AGOP, FORMAT, TRAINING
+
+Told = dict[str, Any]
+
+
+def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
+    """The AGOP of all samples that these have counted: what one process over all of them would have made.
+
+    They must be of one model (of one training, for a hook's), with the same options and preprocessing, and share no
+    samples as far as can be seen. `names` is what errors and the provenance call them.
+    """
+    if len(priors) < 2:
+        raise InputError(f"there is nothing to merge in {len(priors)} AGOP: give two or more")
+    names = names or [f"AGOP {place}" for place in range(1, len(priors) + 1)]
+    for prior, name in zip(priors[1:], names[1:], strict=True):
+        if different := list(_differences(priors[0], prior)):
+            raise PriorError(f"{name} does not go with {names[0]}: {'; '.join(different)}")
+    _check_apart(priors, names)
+    count = sum(prior.count for prior in priors)
+    diagonal = _total([prior.diagonal.double() * prior.count for prior in priors]) / count
+    by_class, class_counts = _classes(priors)
+    return AGOP(diagonal, count, by_class, class_counts, _provenance(priors, names, count))
+
+
+def _classes(priors: Sequence[AGOP]) -> tuple[Tensor | None, Tensor | None]:
+    """The diagonals (K,C,H,W) and counts (K,) of the classes; NaN for a class of which no part has a sample."""
+    sums, counts = [], []
+    for prior in priors:
+        if prior.class_diagonals is None or prior.class_counts is None:
+            return None, None
+        weights = prior.class_counts[:, None, None, None]
+        # A class without samples has a diagonal of NaN, which must not reach the others' sums.
+        sums.append(torch.where(weights > 0, prior.class_diagonals.double() * weights, 0.0))
+        counts.append(prior.class_counts)
+    total = _total(counts)
+    return _total(sums) / total[:, None, None, None], total
+
+
+def _total(parts: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(dim=0)
+
+
+def _differences(a: AGOP, b: AGOP) -> Iterator[str]:
+    """In what two AGOPs differ that must be the same."""
+    if a.diagonal.shape != b.diagonal.shape:
+        yield f"images of shape {tuple(b.diagonal.shape)}, not {tuple(a.diagonal.shape)}"
+    ours, theirs = _told(a), _told(b)
+    for what in dict.fromkeys([*ours, *theirs]):
+        if ours.get(what) != theirs.get(what):
+            yield f"{what} {theirs.get(what)}, not {ours.get(what)}"
+
+
+def _told(prior: AGOP) -> Told:
+    """By name, what has to be the same in AGOPs that are merged."""
+    told = _as_written(prior)
+    model, data = told.get("model") or {}, told.get("data") or {}
+    # The weights of a training change; those of its ranks are the same at one step.
+    weights = {} if told.get("kind") == TRAINING else {"the weights are": model.get("weights")}
+    return {
+        "the kind is": told.get("kind"),
+        "the architecture is": model.get("architecture"),
+        **weights,
+        "the number of classes is": told.get("classes"),
+        "by class is": prior.class_diagonals is not None,
+        **{f"the option {name} is": value for name, value in (told.get("options") or {}).items()},
+        "the class folders are": data.get("classes"),
+        **{f"the preprocessing's {name} is": value for name, value in (data.get("preprocessing") or {}).items()},
+    }
+
+
+def _as_written(prior: AGOP) -> Told:
+    """The provenance as a file gives it back, in which a tuple is a list."""
+    told: Told = json.loads(json.dumps(prior.provenance))
+    return told
+
+
+def _check_apart(priors: Sequence[AGOP], names: Sequence[str]) -> None:
+    """Raise if some samples would be counted twice."""
+    seen: dict[Any, int] = {}
+    for place, (prior, name) in enumerate(zip(priors, names, strict=True)):
+        for part in _parts(prior, name):
+            other = seen.setdefault(part["digest"], place)
+            if other != place:
+                raise PriorError(f"{names[other]} and {name} hold the same samples, which would count twice: give one")
+        told = prior.provenance
+        if told.get("kind") == TRAINING and "rank" in told:
+            other = seen.setdefault(("rank", told["rank"]), place)
+            if other != place:
+                raise PriorError(
+                    f"{names[other]} and {name} are snapshots of one rank, {told['rank']}: the later holds the "
+                    "earlier, give that one"
+                )
+
+
+def _parts(prior: AGOP, name: str) -> list[Told]:
+    """What an AGOP is merged from: itself, or what it was already merged from."""
+    parts: list[Told] = prior.provenance.get("merged", [])
+    return parts or [{"name": name, "count": prior.count, "digest": _digest(prior)}]
+
+
+def _digest(prior: AGOP) -> str:
+    digest = hashlib.sha256(str(prior.count).encode())
+    for tensor in (prior.diagonal, prior.class_diagonals, prior.class_counts):
+        if tensor is not None:
+            digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _provenance(priors: Sequence[AGOP], names: Sequence[str], count: int) -> Told:
+    """What all say alike, the model as it was latest, and what it was merged from."""
+    each = [_as_written(prior) for prior in priors]
+    alike = {
+        key: value for key, value in each[0].items()
+        if key not in ("rank", "ranks") and all(other.get(key) == value for other in each)
+    }  # fmt: skip
+    latest = max(each, key=lambda told: int(told.get("steps", 0)))
+    return (
+        alike
+        | {key: latest[key] for key in ("model", "steps") if key in latest}
+        | {
+            "format": FORMAT,
+            "count": count,
+            "skipped": sum(prior.provenance.get("skipped", 0) for prior in priors),
+            "merged": [part for prior, name in zip(priors, names, strict=True) for part in _parts(prior, name)],
+        }
+    )
