@@ -24,7 +24,7 @@ from agop.metrics.base import reasons
 from agop.progress import track
 from agop.runs.about import save_about
 from agop.runs.gallery import SHOWN, Gallery
-from agop.runs.rows import collect
+from agop.runs.rows import FILES, collect
 from agop.runs.spec import RunSpec
 from agop.saliency import pixels
 from agop.scoring import accuracy, scored, summary, timed_maps
@@ -58,22 +58,22 @@ class Evaluation:
 
     def save(self, folder: str | os.PathLike[str], name: str = "own", **told: Any) -> None:
         """Write a run folder, of which `agop report` makes a page; `name` is the data's, `told` more for its end."""
-        if not name or "/" in name:
-            raise InputError(f"name is {name!r}: give the data a name without /, it becomes a folder's")
+        check_place(folder, name)
         metrics = list(next(iter(self.scores.values())))
         spec = RunSpec(
             BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
             test_images=len(next(iter(self.undefined.values()))), intervals="samples",
         )  # fmt: skip
         (cell,) = spec.cells()
-        place = _emptied(Path(folder)) / "cells" / cell.name
-        spec.save(Path(folder))
+        _empty(Path(folder))
+        place = Path(folder) / "cells" / cell.name
         about = {
             "command": "agop.evaluate(…)",
             "methods": all_methods.described(spec.methods),
             "metrics": {name: all_metrics.get(name).described for name in metrics},
         }
         save_about(Path(folder), **(about | told))
+        spec.save(Path(folder))
         self.gallery.save(place)
         if self.prior is not None:
             self.prior.save(place / "agop.safetensors")
@@ -125,7 +125,10 @@ def evaluate(
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
+    if not methods or not chosen:
+        raise InputError("there is nothing to evaluate: give at least one method and one metric")
     masks = torch.as_tensor(masks)
+    known = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that need none
     explain(model, images[:1], "vanilla")  # the first pass of all takes longer, and is no method's fault
@@ -143,15 +146,35 @@ def evaluate(
         options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
     kind = "signed" if signed else "true"
-    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks}, few, labels)
-    right = None if labels is None else accuracy(model, images, labels)
+    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks.float() if signed else masks != 0}, few, known)
+    right = None if known is None else accuracy(model, images, known)
     return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
 
 
-def _emptied(folder: Path) -> Path:
-    """A folder to write into: a new one, or that of an earlier evaluation, whose cells go."""
-    if (folder / "spec.json").exists() and RunSpec.load(folder).benchmark == BENCHMARK:
-        shutil.rmtree(folder / "cells", ignore_errors=True)
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+def check_place(folder: str | os.PathLike[str], name: str) -> None:
+    """Raise unless an evaluation of that name can be written there: a new folder, or that of an earlier evaluation."""
+    place = Path(folder)
+    if not name or "/" in name:
+        raise InputError(f"name is {name!r}: give the data a name without /, it becomes a folder's")
+    if (place / "spec.json").exists() and RunSpec.load(place).benchmark == BENCHMARK:
+        return
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InputError(f"{folder} is there and holds something else than an evaluation: name another folder")
-    return folder
+
+
+def _empty(folder: Path) -> None:
+    """Take away what an earlier evaluation left, so that old figures never stand beside new ones."""
+    shutil.rmtree(folder / "cells", ignore_errors=True)
+    for name in (*FILES, "spec.json", "index.html"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _checked_labels(labels: Any, count: int) -> Tensor | None:
+    if labels is None:
+        return None
+    found = torch.as_tensor(labels)
+    if found.shape != (count,) or found.is_floating_point() or found.is_complex():
+        raise InputError(
+            f"labels are {found.dtype} of shape {tuple(found.shape)}: give a class for each of {count} images"
+        )
+    return found.long()

@@ -55,6 +55,8 @@ class Maps(Tensor):
 
     def detach(self) -> Tensor:
         """The maps without a graph, of this class: nn.Parameter insists on it."""
+        if torch.compiler.is_compiling():
+            return super().detach()
         return Tensor._make_subclass(Maps, self)
 
     def _repr_png_(self) -> bytes | None:

@@ -125,3 +125,36 @@ def test_an_evaluation_shows_itself_as_its_table():
     found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"])
     assert repr(found) == str(found)
     assert "tensor" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "labels", [torch.zeros(6, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long), torch.rand(6)]
+)
+def test_labels_of_another_shape_are_told_before_the_first_method(labels):
+    model, images, masks, _ = setting()
+    with pytest.raises(InputError, match="give a class for each of 6 images"):
+        agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=labels)
+
+
+def test_labels_may_be_a_list_and_masks_of_any_numbers():
+    model, images, masks, _ = setting()
+    found = agop.evaluate(model, images, masks.bfloat16(), ["vanilla"], metrics=["iou"], labels=[0, 1, 2, 0, 1, 2])
+    assert found.accuracy == float((model(images).argmax(1) == torch.tensor([0, 1, 2, 0, 1, 2])).double().mean())
+
+
+@pytest.mark.parametrize("empty", [{"methods": []}, {"metrics": []}])
+def test_nothing_to_evaluate_is_told(empty):
+    model, images, masks, _ = setting()
+    with pytest.raises(InputError, match="nothing to evaluate"):
+        agop.evaluate(model, images, masks, **empty)
+
+
+def test_a_save_that_is_cut_short_never_shows_old_figures_as_new(tmp_path, monkeypatch):
+    model, images, masks, _ = setting()
+    right, wrong = model(images).argmax(1), (model(images).argmax(1) + 1) % 3
+    agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=wrong).save(tmp_path / "run")
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=right)
+    monkeypatch.setattr("agop.evaluating.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        found.save(tmp_path / "run")
+    assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0

@@ -245,3 +245,9 @@ maps = agop.explain(model, torch.rand(9, 3, 4, 4), "vanilla")
     assert text.startswith("tensor([[[")
     assert nothing is None
     assert same == text
+
+
+def test_a_compiled_function_may_detach_them():
+    maps = agop.explain(zoo.made("plain"), zoo.images(2), "vanilla")
+    doubled = torch.compile(lambda found: found.detach() * 2, backend="eager")(maps)
+    assert torch.equal(doubled, maps * 2)

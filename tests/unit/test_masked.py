@@ -102,3 +102,61 @@ def test_what_is_missing_is_named(folders, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no picture in .* has a mask"):
         masked_pictures(pictures, tmp_path / "empty", SMALL)
+
+
+def masks_of(folders, write):
+    """The mask that is read from a file that `write` makes in the place of cats/a's."""
+    pictures, masks = folders
+    (masks / "cats/a.bmp").unlink()
+    write(masks / "cats")
+    return masked_pictures(pictures, masks, Preprocessing(size=(8, 8), gray=True)).masks[0]
+
+
+CORNER = square(slice(0, 4), slice(0, 4), 1) > 0
+
+
+@pytest.mark.parametrize("high", [300, 65535])
+def test_a_mask_of_16_bits_is_read_as_it_stands(folders, high):
+    def write(folder):
+        Image.fromarray((CORNER * high).astype(np.uint16)).save(folder / "a.png")
+
+    assert np.array_equal(masks_of(folders, write), CORNER)
+
+
+def test_a_mask_of_16_bits_and_four_values_is_refused(folders):
+    values = (CORNER * 1000 + square(7, 7, 300) + square(6, 6, 65535)).astype(np.uint16)
+    with pytest.raises(InputError, match="4 values from 0 to 65535"):
+        masks_of(folders, lambda folder: Image.fromarray(values).save(folder / "a.png"))
+
+
+def test_a_palette_s_colours_do_not_matter(folders):
+    def write(folder):
+        indexed = Image.fromarray(CORNER.astype(np.uint8), mode=None).convert("P")
+        indexed.putdata(CORNER.astype(np.uint8).flatten().tolist())
+        indexed.putpalette([255, 255, 255, 0, 0, 0])
+        indexed.save(folder / "a.png")
+
+    assert np.array_equal(masks_of(folders, write), CORNER)
+
+
+def test_a_mask_in_the_transparency_is_refused(folders):
+    pixels = np.full((8, 8, 4), 255, dtype=np.uint8)
+    pixels[..., 3] = CORNER * 255
+    with pytest.raises(InputError, match="transparent parts"):
+        masks_of(folders, lambda folder: Image.fromarray(pixels).save(folder / "a.png"))
+
+
+def test_two_masks_of_one_picture_are_refused(folders):
+    pictures, masks = folders
+    save(masks / "cats/a.png", square(0, 0))
+    with pytest.raises(InputError, match="masks of one picture"):
+        masked_pictures(pictures, masks, SMALL)
+
+
+def test_labels_are_those_of_the_model_s_classes(folders):
+    """Where the pictures are of some of the classes only."""
+    found = masked_pictures(*folders, SMALL, classes=("birds", "cats", "dogs"))
+    assert found.labels.tolist() == [1, 2]
+    assert found.classes == ("birds", "cats", "dogs")
+    with pytest.warns(AGOPWarning, match="dogs is no class of the prior"):
+        assert masked_pictures(*folders, SMALL, classes=("birds", "cats")).labels is None

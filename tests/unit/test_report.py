@@ -18,6 +18,7 @@ from agop.errors import FileError, UnknownNameError
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import registry
+from agop.report.page.glance import grids
 from agop.report.run import Estimate, Run, paper
 from agop.report.tables import tables
 from agop.report.terminal import show
@@ -413,3 +414,58 @@ def test_an_undecided_rank_names_who_leaves_it_so(tmp_path):
     (found,) = [c for c in check(made(tmp_path, change)) if c.claim.startswith("IG is first in mIoU")]
     assert found.verdict == "undecided"
     assert found.figures.startswith("integrated-gradients over smoothgrad: 0.010 [")
+
+
+def own(folder, scores):
+    """An evaluation of one metric, from each method's score a sample; NaN where it is undefined."""
+    spec = RunSpec(
+        "evaluation", ("linear",), ("given",), 1, tuple(scores), ("iou",), epochs=0, test_images=100,
+        intervals="samples",
+    )  # fmt: skip
+    spec.save(folder)
+    (cell,) = spec.cells()
+    place = folder / "cells" / cell.name
+    place.mkdir(parents=True)
+    about = {"metrics": {"iou": {"label": "mIoU", "higher_is_better": True}}, "command": "agop"}
+    (folder / "about.json").write_text(json.dumps(about | {"versions": {}, "hardware": {"cores": 2, "machine": "x"}}))
+    (place / "scores.safetensors").write_bytes(save({f"true/{m}/iou": np.asarray(v) for m, v in scores.items()}))
+    where = {"scenario": "linear", "background": "given", "seed": 0, "masks": "true", "metric": "iou"}
+    rows = [
+        where | {"method": m, "value": float(np.nanmean(v)), "n": int(np.isfinite(v).sum())} for m, v in scores.items()
+    ]
+    for name, lines in (("rows", rows), ("timings", rows), ("convergence", [])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Run(folder)
+
+
+def test_a_method_that_is_defined_on_the_easy_samples_alone_does_not_win(tmp_path):
+    random = np.random.default_rng(0)
+    easy = np.where(np.arange(100) < 60, 0.8, 0.2) + random.normal(0, 0.01, 100)
+    run = own(tmp_path, {"vanilla": np.where(np.arange(100) < 60, easy, np.nan), "smoothgrad": easy + 0.05})
+    assert advice(run) == "By mIoU, take smoothgrad: mIoU 0.61, ahead of vanilla by 0.050 [0.050, 0.050]."
+    (grid,) = [grid for grid in grids(run) if grid.metric == "iou"]
+    assert [square.mark for square in grid.lines["linear / given"]] == ["", "★"]
+
+
+def test_nobody_is_to_be_taken_while_a_third_cannot_be_told_from_it(tmp_path):
+    random = np.random.default_rng(0)
+    base = random.uniform(0.3, 0.7, 100)
+    run = own(
+        tmp_path,
+        {"vanilla": base, "smoothgrad": base - 0.01, "gradcam": base - 0.02 + random.normal(0, 0.4, 100)},
+    )
+    assert "no clear winner" in advice(run)
+    assert "vanilla" in advice(run)
+    assert "gradcam" in advice(run)
+
+
+def test_the_paper_s_figures_stand_beside_its_own_benchmarks_alone(tmp_path):
+    (table,) = tables(own(tmp_path, {"vanilla": np.linspace(0, 1, 100)}))
+    assert table.scenario == "linear"
+    assert table.rows["vanilla"]["iou"].paper is None
+
+
+def test_intervals_of_many_values_are_those_of_fewer_and_take_no_gigabytes():
+    values = np.random.default_rng(0).gamma(2.0, size=2001)
+    drawn, normal = Estimate(tuple(values[:2000])), Estimate(tuple(values))
+    assert normal.interval == pytest.approx(drawn.interval, abs=0.005)

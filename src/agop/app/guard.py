@@ -69,7 +69,7 @@ class Guard:
     def _foreign(self, headers: dict[str, str]) -> tuple[int, str] | None:
         """Why a request comes from elsewhere, by the names it carries."""
         host = headers.get("host", "")
-        if self._local and not is_local(urlsplit(f"//{host}").hostname or ""):
+        if self._local and not is_local(_name(host)):
             return 403, f"this page answers to 127.0.0.1 and localhost, not to {host}"
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
@@ -102,6 +102,14 @@ class Guard:
             return isinstance(path, str) and Path(path).is_absolute() and self._folder in Path(path).resolve().parents
         except (OSError, ValueError):
             return False
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port; empty if it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _headers(scope: Scope) -> dict[str, str]:

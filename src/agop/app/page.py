@@ -94,7 +94,7 @@ class Page:
         example.__annotations__ = {"event": gradio.SelectData}
         pictures, examples, group, chosen, start = asking
         one_by_one = {"concurrency_id": "model", "api_visibility": "private"}
-        asked = {"fn": explain, "inputs": [pictures, chosen], "outputs": list(answering), **one_by_one}
+        asked = {"fn": explain, "inputs": [pictures, chosen], "outputs": [*answering, about], **one_by_one}
         start.click(**asked)
         pictures.upload(**asked)
         examples.select(example, None, pictures, api_visibility="private").then(**asked)
@@ -119,7 +119,7 @@ class Page:
         return [*astuple(self.session.loaded.fields), cards.about(self.session.loaded), *self._choices()]
 
     def explain(self, files: list[str] | None, chosen: list[str], report: Report) -> list[Any]:
-        """The answers for the pictures, and the file to download."""
+        """The answers for the pictures, the file to download, and what was asked: another tab may have loaded it."""
         import gradio
 
         forget(self.folder)
@@ -130,8 +130,9 @@ class Page:
             ready = bool(outcome.results and outcome.methods)
             path = str(zipped(outcome, self.folder)) if ready else None
         except Exception as error:  # a user's own model may raise anything
-            return [cards.lines("Nothing was explained", [_plain(error)], "refused"), gradio.update(visible=False)]
-        return [cards.page_of(outcome), gradio.update(value=path, visible=ready)]
+            told = cards.lines("Nothing was explained", [_plain(error)], "refused")
+            return [told, gradio.update(visible=False), cards.about(self.session.loaded)]
+        return [cards.page_of(outcome), gradio.update(value=path, visible=ready), cards.about(outcome.loaded)]
 
     def _fields(self) -> list[Any]:
         """A component a field, in order, and the button that loads."""

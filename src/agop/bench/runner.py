@@ -61,8 +61,8 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[s
         return
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is there and is not a run folder: name another --out")
-    spec.save(folder)
     save_about(folder, **_about(spec), notes=list(notes))
+    spec.save(folder)  # last: a folder with a specification is one to go on with
 
 
 def _about(spec: RunSpec) -> dict[str, Any]:

@@ -202,4 +202,4 @@ def _show(out: Path) -> None:
 
     console = Console(highlight=False)
     show(Run(out), console)
-    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True)
+    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)

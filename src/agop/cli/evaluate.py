@@ -39,6 +39,7 @@ def evaluate(
     device: options.Device = None,
 ) -> None:
     """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
+    from agop.evaluating import check_place
     from agop.evaluating import evaluate as score
     from agop.masked import masked_pictures
     from agop.runs.about import command_line
@@ -47,17 +48,22 @@ def evaluate(
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_prepared_otherwise(statistic, how)
-    data = masked_pictures(pictures, masks, how, threshold, first)
+    name = pictures.resolve().name
+    check_place(out, name)
+    known = statistic.provenance.get("data", {}).get("classes", ()) if statistic else ()
+    data = masked_pictures(pictures, masks, how, threshold, first, known)
     found = score(
         options.placed_model(model, weights, classes, device), data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
     )  # fmt: skip
-    name = pictures.resolve().name
-    classed = data.classes or (statistic.provenance.get("data", {}).get("classes", ()) if statistic else ())
-    told = {"command": command_line(), "classes": {name: list(classed)}, "network": f"{model} on {pictures}"}
-    _as_seen(found, data, how).save(out, name, **told)
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(str(found))
+    told = {
+        "command": command_line(),
+        "classes": {name: list(data.classes or known)},
+        "network": f"{model} on {pictures}",
+    }
+    _as_seen(found, data, how).save(out, name, **told)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
 
 

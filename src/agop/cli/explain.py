@@ -51,7 +51,7 @@ def explain(
     )
     about = {"model": model, "weights": weights and str(weights), "prior": prior and str(prior)}
     written = explainer.write(files, out, about)
-    Console(soft_wrap=True, highlight=False).print(
+    Console(soft_wrap=True, highlight=False, markup=False).print(
         f"wrote {written} pictures, maps.safetensors and manifest.json to {out}/"
     )
 

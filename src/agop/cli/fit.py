@@ -104,7 +104,7 @@ def _check_same(here: Ranks, model: Any, pictures: ClassFolders, chosen: dict[st
 
 
 def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
     if len(pictures.classes) != prior.provenance["classes"]:
         warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance['classes']} classes")

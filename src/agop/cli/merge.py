@@ -19,4 +19,4 @@ def merge(
 
     merged = merge_priors([AGOP.load(path) for path in files], [str(path) for path in files])
     merged.save(out)
-    Console(soft_wrap=True, highlight=False).print(f"wrote {out}: {merged!r}, from {len(files)} files")
+    Console(soft_wrap=True, highlight=False, markup=False).print(f"wrote {out}: {merged!r}, from {len(files)} files")

@@ -37,9 +37,9 @@ def grid(height: float, columns: Sequence[str], rows: Sequence[str]) -> tuple[Sh
         ]
     )
     for axes, head in zip(panels[0], heads, strict=True):
-        axes.set_title(head, fontsize="small", pad=72 * _GAP)
+        axes.set_title(head, fontsize="small", pad=72 * _GAP, parse_math=False)
     for axes, side in zip(panels[:, 0], sides, strict=True):
-        axes.set_ylabel(side, fontsize="small", labelpad=72 * _GAP / 2)
+        axes.set_ylabel(side, fontsize="small", labelpad=72 * _GAP / 2, parse_math=False)
     return drawn, panels, placed(left + across + _GAP, top + max(0, down - _GAP - length) / 2, _BAR, length)
 
 

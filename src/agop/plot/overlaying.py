@@ -31,7 +31,7 @@ def overlay(image: Any, map: Any, *, title: str | None = None, mask: Any = None,
         ax = figure(_SIDE + 0.9, tall + 0.15 + 1.3 * lines * height_of("large")).subplots()
     show(ax, picture if note else saliency.overlay(picture, found), inside, note)
     if title is not None:
-        ax.set_title(title)
+        ax.set_title(title, parse_math=False)
     if note is None:
         colour_bar([ax], Normalize(0, float(found.max())), "map value")
     return _whole(ax)

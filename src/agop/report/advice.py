@@ -9,7 +9,7 @@ import numpy as np
 
 from agop.report.claims.xai_tris import FIXED
 from agop.report.run import Estimate, Run
-from agop.report.winners import CONTROLS, competing, first, level
+from agop.report.winners import CONTROLS, competing, first, leader, level
 
 _LISTED = 4
 _WHERE = (
@@ -50,9 +50,9 @@ class _Group:
     def told(self) -> str:
         """The best method, its lead, and whether a control does as well."""
         scores = {method: found for method in self._methods() if (found := self.pooled(method)) is not None}
-        best = first(scores, up=self.up)
+        best = leader(scores, self.pooled, up=self.up)
         if best is None:
-            return "no method has a defined score"
+            return "no method that could be chosen has a score"
         rest = {method: found for method, found in scores.items() if method != best}
         controls = self._controls(best)
         return self._lead(best, scores[best], rest, not controls) + controls
@@ -94,11 +94,12 @@ class _Group:
             return f"{best} has {mean}, with nothing to compare it with"
         if lead.interval is None:
             follows = f"{second} follows with {rest[str(second)].mean:.2f}"
-            return f"{best} leads with {mean}, {follows}; one training cannot tell whether that is chance"
-        if lead.interval[0] > 0:
+            one = self.run.spec.intervals.removesuffix("s").replace("seed", "training")
+            return f"{best} leads with {mean}, {follows}; one {one} cannot tell whether that is chance"
+        tied = [best, *(m for m in rest if level(self.pooled(best, m)))]
+        if len(tied) == 1:
             begin = f"take {best}: {mean}" if alone else f"{best} is first with {mean}"
             return f"{begin}, ahead of {second} by {_brief(lead)}"
-        tied = [best, *(m for m in rest if level(self.pooled(best, m)))]
         return f"there is no clear winner: {self._listed(tied)} in {label} cannot be told apart"
 
     def _listed(self, methods: Sequence[str]) -> str:

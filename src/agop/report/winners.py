@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from agop.report.run import Estimate, Run
 
@@ -20,6 +20,17 @@ def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
     if not scores:
         return None
     return (max if up else min)(scores, key=lambda method: scores[method].mean)
+
+
+def leader(scores: Mapping[str, Estimate], lead: Callable[[str, str], Estimate | None], *, up: bool) -> str | None:
+    """The method with the best mean, unless another is ahead of it where both have a score: then that one, in turn."""
+    best, before = first(scores, up=up), set[str]()
+    while best is not None and best not in before:
+        before.add(best)
+        found = {method: lead(method, best) for method in scores if method not in before}
+        ahead = {m: d.mean for m, d in found.items() if d is not None and d.interval is not None and d.interval[0] > 0}
+        best = max(ahead, key=lambda m: ahead[m]) if ahead else best
+    return best
 
 
 def level(difference: Estimate | None) -> bool:

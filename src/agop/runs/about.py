@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ _PACKAGES = ("agop", "torch", "numpy")
 
 def command_line() -> str:
     """The command that is at work, as it would be typed."""
-    return " ".join(["agop", *sys.argv[1:]])
+    return shlex.join(["agop", *sys.argv[1:]])
 
 
 def save_about(folder: Path, **told: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agop.report.page.colours import shade
 from agop.report.page.numbers import interval, number
 from agop.report.run import Estimate, Place, Run
-from agop.report.winners import competing, first, level
+from agop.report.winners import competing, leader, level
 
 WON, LEVEL, ABOVE = "★", "≈", "▲"
 _SAID = {WON: "best of its line", LEVEL: "not to be told from the best", ABOVE: "a control above the best method"}
@@ -87,15 +87,19 @@ def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> 
     scenario, background, masks = place
     up, rivals = bool(run.metrics[metric]["higher_is_better"]), competing(run)
     fair = [m for m in rivals if run.fair(scenario, background, m, metric, masks)]
-    winner = first({m: e for m, e in scores.items() if m in fair}, up=up)
+
+    def lead(a: str, b: str) -> Estimate | None:
+        return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
+
+    winner = leader({m: e for m, e in scores.items() if m in fair}, lead, up=up)
     if winner is None:
         return {}
     marks = {winner: WON}
     for method in scores.keys() - {winner}:
-        lead = run.difference(scenario, background, metric, method, winner, masks)
-        if level(lead):
+        ahead = lead(method, winner)
+        if level(ahead):
             marks[method] = LEVEL
-        elif method not in rivals and lead is not None and lead.mean * (1 if up else -1) > 0:
+        elif method not in rivals and ahead is not None and ahead.mean > 0:
             marks[method] = ABOVE
     return marks
 

@@ -3,7 +3,7 @@ const unchecked = new Set(data.variants);
 
 function unpackMaps(packed, size) {
   packed.values ??= bytes(packed.bytes);
-  return index => ({ top: packed.tops[index], values: packed.values.subarray(index * size, (index + 1) * size) });
+  return index => ({ top: packed.tops[index] ?? null, values: packed.values.subarray(index * size, (index + 1) * size) });
 }
 
 function chosenMethods(gallery) {
