@@ -1,6 +1,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# Two processes of one thread each, a file of tests after the other: many tests wait for processes of their own.
+TWO := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check nightly lint bench-speed pictures screenshots results clean
@@ -14,10 +16,10 @@ demo: $(READY)  ## the paper's first experiment: train, explain, score and check
 	@echo "open runs/xai-tris/index.html"
 
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO)
 
 check: $(READY) lint  ## what continuous integration runs: ruff, strict mypy, all tests
-	$(BIN)/python -m pytest -m "not nightly"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly"
 
 nightly: $(READY)  ## ResNet-50 and ViT-B/16 at 224 px within 4 GiB, with every method (forty minutes on two busy cores)
 	$(BIN)/python -m pytest -m nightly

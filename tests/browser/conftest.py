@@ -27,7 +27,8 @@ def chromium():
     return os.environ.get("AGOP_CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while it is there, an event loop runs in this thread, which other tests would meet.
+@pytest.fixture(scope="module")
 def browser():
     path = chromium()
     if path is None:

@@ -24,7 +24,7 @@ BENCH = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory, browser):
     """A run by the real bench; not made where no browser could look at it."""
     out = tmp_path_factory.mktemp("page") / "run"

@@ -291,7 +291,7 @@ def test_the_official_form_runs_too(tmp_path):
     write_official(tmp_path / "release", scenes, {index: index for index in scenes})
     done = run(*QUICK, *METHODS, "--data", tmp_path / "release", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    report = run("report", tmp_path / "run").stdout
+    report = run("report", tmp_path / "run", "--format", "markdown").stdout
     assert "the official pictures" in report
     assert "found: 20 scenes" in report  # what the reader found, kept and dropped
     assert "clevr-xai / official" in report

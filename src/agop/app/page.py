@@ -55,6 +55,7 @@ class Page:
 
     def __init__(self, session: Session, folder: Path, fixed: bool) -> None:
         self.session, self.folder, self.fixed = session, folder, fixed
+        self._begun_with = session.loaded
         (folder / _EXAMPLES).mkdir()
         self.examples = [Path(shutil.copy(path, folder / _EXAMPLES)) for path in example.pictures()]
 
@@ -115,7 +116,14 @@ class Page:
         return [cards.about(self.session.loaded, notes), *self._choices()]
 
     def current(self) -> list[Any]:
-        """The fields and choices for what is loaded, for a page that is opened anew."""
+        """The fields and choices for what is loaded, for a page that is opened anew.
+
+        Nothing if it is what the page was made with: an answer that comes late would undo what was chosen meanwhile.
+        """
+        import gradio
+
+        if self.session.loaded is self._begun_with:
+            return [gradio.update()] * (len(fields_of(Fields)) + 3)
         return [*astuple(self.session.loaded.fields), cards.about(self.session.loaded), *self._choices()]
 
     def explain(self, files: list[str] | None, chosen: list[str], report: Report) -> list[Any]:
