@@ -1,4 +1,4 @@
-"""A real browser, driven from outside; without one these tests are left out, and the summary says so."""
+"""A real browser, driven from outside; without one these tests are left out, and the end of the run says so."""
 
 import os
 import shutil
@@ -11,13 +11,11 @@ ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 LOCAL = ("file:", "data:", "blob:")
-left_out: set[str] = set()
 
 
 def leave_out(why):
     if os.environ.get("AGOP_BROWSER") == "required":
         pytest.fail(f"AGOP_BROWSER=required, but {why}")
-    left_out.add(f"browser tests left out: {why}")
     pytest.skip(f"browser tests left out: {why}")
 
 
@@ -68,8 +66,3 @@ def page(browser, heard):
     context.close()
     assert heard.errors == []
     assert heard.requests == []
-
-
-def pytest_terminal_summary(terminalreporter):
-    for line in sorted(left_out):
-        terminalreporter.write_line(line, yellow=True)
