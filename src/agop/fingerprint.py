@@ -28,6 +28,14 @@ def fingerprint(model: nn.Module) -> dict[str, str]:
     return {"architecture": architecture.hexdigest()[:16], "weights": weights.hexdigest()[:16]}
 
 
+def parameters_digest(model: nn.Module) -> str:
+    """A digest of the parameters alone: what the ranks of a training have in common at each step."""
+    digest = hashlib.sha256()
+    for tensor in unwrapped(model).parameters():
+        digest.update(_sampled(tensor).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def carry_fingerprint(model: nn.Module, of: nn.Module) -> None:
     """Let a rewritten copy answer with the fingerprint of the model it was made from."""
     setattr(model, _CARRIED, fingerprint(of))

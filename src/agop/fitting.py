@@ -43,7 +43,7 @@ def fit(
     Under torch.distributed each rank passes its share of the data and gets the statistic of all.
     With nan="skip" samples whose gradient is not finite are left out and counted. `batch_size` bounds how many images
     go through the model at once; by default what suits their size, however many the loader gives. `snapshot` is
-    called with the statistic so far (of this rank) every so many seconds, and when an error ends the pass.
+    called with the statistic so far (of this rank) every so many seconds, and at the end of the pass.
     """
     check_model(model)
     if isinstance(loader, (Tensor, Dataset)):
@@ -62,6 +62,7 @@ def fit(
                     faster = _prepared_if_equal(model, images[: min(rows, _COMPARED)])
                 collector.add(faster, images, labels, rows)
                 now_and_then()
+        now_and_then(at_end=True)  # before the ranks join: what follows may fail
         sums = collector.total("the loader is empty: check the data set and the batch size")
     return AGOP.from_sums(sums, model, CHECKPOINT, collector.options)
 
@@ -69,7 +70,7 @@ def fit(
 @contextmanager
 def _snapshots(
     model: nn.Module, collector: Collector, take: Callable[[AGOP], object] | None, every: float
-) -> Iterator[Callable[[], None]]:
+) -> Iterator[Callable[..., None]]:
     """A function that takes a snapshot if it is time for one; one is taken, too, if an error ends the block."""
     last = time.monotonic()
 
@@ -80,9 +81,9 @@ def _snapshots(
             except FileError as error:
                 warn(f"no snapshot was written: {error}")
 
-    def now_and_then() -> None:
+    def now_and_then(at_end: bool = False) -> None:
         nonlocal last
-        if time.monotonic() - last >= every:
+        if at_end or time.monotonic() - last >= every:
             snapshot()
             last = time.monotonic()
 

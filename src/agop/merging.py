@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agop.apart import check_apart, parts_of
 from agop.errors import InputError, PriorError
 from agop.statistic import AGOP, FORMAT, TRAINING
 
@@ -19,8 +19,9 @@ Told = dict[str, Any]
 def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
     """The AGOP of all samples that these have counted: what one process over all of them would have made.
 
-    They must be of one model (of one training, for a hook's), with the same options and preprocessing, and share no
-    samples as far as can be seen. `names` is what errors and the provenance call them.
+    They must be of one model (a hook's: of different ranks at one step of one training), with the same options and
+    preprocessing, and share no samples: a warning says if that cannot be seen. `names` is what errors and
+    the provenance call them.
     """
     if len(priors) < 2:
         raise InputError(f"there is nothing to merge in {len(priors)} AGOP: give two or more")
@@ -28,7 +29,7 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
     for prior, name in zip(priors[1:], names[1:], strict=True):
         if different := list(_differences(priors[0], prior)):
             raise PriorError(f"{name} does not go with {names[0]}: {'; '.join(different)}")
-    _check_apart(priors, names)
+    check_apart(priors, names)
     count = sum(prior.count for prior in priors)
     diagonal = _total([prior.diagonal.double() * prior.count for prior in priors]) / count
     by_class, class_counts = _classes(priors)
@@ -67,7 +68,7 @@ def _told(prior: AGOP) -> Told:
     """By name, what has to be the same in AGOPs that are merged."""
     told = _as_written(prior)
     model, data = told.get("model") or {}, told.get("data") or {}
-    # The weights of a training change; those of its ranks are the same at one step.
+    # For a training check_apart compares its parameters: under DDP the buffers of ranks differ.
     weights = {} if told.get("kind") == TRAINING else {"the weights are": model.get("weights")}
     return {
         "the kind is": told.get("kind"),
@@ -87,53 +88,24 @@ def _as_written(prior: AGOP) -> Told:
     return told
 
 
-def _check_apart(priors: Sequence[AGOP], names: Sequence[str]) -> None:
-    """Raise if some samples would be counted twice."""
-    seen: dict[Any, int] = {}
-    for place, (prior, name) in enumerate(zip(priors, names, strict=True)):
-        for part in _parts(prior, name):
-            other = seen.setdefault(part["digest"], place)
-            if other != place:
-                raise PriorError(f"{names[other]} and {name} hold the same samples, which would count twice: give one")
-        told = prior.provenance
-        if told.get("kind") == TRAINING and "rank" in told:
-            other = seen.setdefault(("rank", told["rank"]), place)
-            if other != place:
-                raise PriorError(
-                    f"{names[other]} and {name} are snapshots of one rank, {told['rank']}: the later holds the "
-                    "earlier, give that one"
-                )
-
-
-def _parts(prior: AGOP, name: str) -> list[Told]:
-    """What an AGOP is merged from: itself, or what it was already merged from."""
-    parts: list[Told] = prior.provenance.get("merged", [])
-    return parts or [{"name": name, "count": prior.count, "digest": _digest(prior)}]
-
-
-def _digest(prior: AGOP) -> str:
-    digest = hashlib.sha256(str(prior.count).encode())
-    for tensor in (prior.diagonal, prior.class_diagonals, prior.class_counts):
-        if tensor is not None:
-            digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
 def _provenance(priors: Sequence[AGOP], names: Sequence[str], count: int) -> Told:
-    """What all say alike, the model as it was latest, and what it was merged from."""
+    """What all say alike, and what it was merged from, which says of each part what is its own."""
     each = [_as_written(prior) for prior in priors]
+    own = ("rank", "ranks", "parameters")
     alike = {
         key: value for key, value in each[0].items()
-        if key not in ("rank", "ranks") and all(other.get(key) == value for other in each)
+        if key not in own and all(other.get(key) == value for other in each)
     }  # fmt: skip
-    latest = max(each, key=lambda told: int(told.get("steps", 0)))
+    if "data" in each[0]:
+        alike["data"] = {key: value for key, value in each[0]["data"].items() if key != "pictures"}
+    # Ranks of a training at one step may differ in buffers, such as batch norm's means: the first's are as good as any.
     return (
         alike
-        | {key: latest[key] for key in ("model", "steps") if key in latest}
+        | ({"model": each[0]["model"]} if "model" in each[0] else {})
         | {
             "format": FORMAT,
             "count": count,
             "skipped": sum(prior.provenance.get("skipped", 0) for prior in priors),
-            "merged": [part for prior, name in zip(priors, names, strict=True) for part in _parts(prior, name)],
+            "merged": [part for prior, name in zip(priors, names, strict=True) for part in parts_of(prior, name)],
         }
     )

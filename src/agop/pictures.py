@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +21,8 @@ from agop.errors import FileError, InputError, warn
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
+# How many pictures a folder tells by content: of 64, one of a part as large as a tenth is missed once in 800 times.
+_TOLD = 64
 UNSAID: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # what a manifest leaves out
 
 
@@ -137,6 +140,16 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
         shared.files = self.files[rank::count]
         return shared
 
+    def told(self) -> dict[str, Any]:
+        """Their number, a digest of their names, and names with contents of some: what is met again in overlaps.
+
+        Those with the smallest hashes of names are told: of pictures that two folders share both tell some.
+        """
+        names = [f"{self.classes[label]}/{path.name}" for path, label in self.files]
+        hashed = sorted((_hash(name.encode()), path) for name, (path, _) in zip(names, self.files, strict=True))
+        some = [_hash(name.encode() + _content(path)) for name, path in hashed[:_TOLD]]
+        return {"count": len(names), "names": _hash(chr(0).join(names).encode()), "some": some}
+
     def batches(self, batch_size: int, workers: int = 0) -> Batches:
         """Batches (images, labels) in order, without the pictures that cannot be read."""
         return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_readable))
@@ -158,6 +171,18 @@ class Batches:
 def _margin(side: int, wanted: int) -> int:
     """Where a cut of the wanted length begins on a side; below 0 if the side is too short. As torchvision rounds."""
     return round((side - wanted) / 2) if side >= wanted else -((wanted - side) // 2)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a picture; none if it cannot be read, which `fit` tells when it comes to it."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _readable(samples: list[tuple[Tensor, int] | None]) -> tuple[Tensor, Tensor] | None:

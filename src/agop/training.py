@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from agop.accumulator import Accumulator
 from agop.collecting import Collector
 from agop.errors import FileError, InputError, warn
+from agop.fingerprint import parameters_digest
 from agop.gradients import Gradients, check_model
 from agop.statistic import AGOP, TRAINING
 
@@ -84,7 +85,8 @@ class AGOPTrainingHook:
     def so_far(self) -> AGOP:
         """The statistic of this process alone. No collective: `finalize` joins all ranks."""
         ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        return self._agop(self._collector.sums, rank=dist.get_rank() if ranks > 1 else 0, ranks=ranks)
+        place = {"rank": dist.get_rank() if ranks > 1 else 0, "ranks": ranks}
+        return self._agop(self._collector.sums, **place, parameters=parameters_digest(self.model))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed training needs: tensors and plain values only."""

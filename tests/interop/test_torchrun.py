@@ -102,6 +102,26 @@ def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
     assert torch.equal(agop.AGOP.load(folder / "joined.safetensors").diagonal, merged.diagonal)
 
 
+def test_a_result_that_cannot_be_written_leaves_the_whole_parts(folder):
+    """The file's name is taken while the ranks count."""
+    slow = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1", "--snapshot-every", "1")
+    job = subprocess.Popen(
+        torchrun(2, "fit", *slow, "--out", "taken.safetensors"), cwd=folder, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    parts = [folder / f"taken.part-rank{rank}.safetensors" for rank in (0, 1)]
+    wait_until(lambda: any(part.exists() for part in parts))
+    (folder / "taken.safetensors").mkdir()
+    told = job.communicate(timeout=LIMIT)[1]
+    assert job.returncode != 0
+    assert "could not write taken.safetensors" in told
+    done = run([sys.executable, "-m", "agop", "merge", *parts, "--out", "of-parts.safetensors"], folder)
+    assert done.returncode == 0, done.stderr
+    assert agop.AGOP.load(folder / "of-parts.safetensors").count == 7
+    done = run([sys.executable, "-m", "agop", "merge", "of-parts.safetensors", parts[0]], folder)
+    assert "hold the same pictures, which would count twice" in done.stderr
+
+
 def test_an_error_on_one_rank_is_told_by_the_other(folder):
     done = run(torchrun(2, "fit", "missing:model", *MODEL[1:]), folder)
     assert done.returncode != 0

@@ -17,7 +17,7 @@ LAYERS = [
     ["clevr", "runs"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
-    ["statistic", "collecting", "preparing"],
+    ["statistic", "collecting", "preparing", "apart"],
     ["training", "fitting", "merging", "methods", "metrics", "networks", "maps"],
     ["scenarios"],
     ["explaining"],

@@ -16,10 +16,13 @@ import agop
 from agop.accumulator import Accumulator
 from agop.cli import main
 from agop.errors import InputError, PriorError
+from agop.pictures import ClassFolders, Preprocessing
 from tests import zoo
 
 SHAPE, CLASSES = (2, 3, 3), 3
 OPTIONS = {"only_correct": False, "progress": False}
+UNSEEN = "cannot see whether .* and .* share samples"
+pytestmark = pytest.mark.filterwarnings(f"ignore:{UNSEEN}")
 law = settings(deadline=None, derandomize=True, max_examples=40)
 
 
@@ -189,6 +192,98 @@ def test_snapshots_of_the_ranks_of_a_training(tmp_path):
     assert "rank" not in merged.provenance
     with pytest.raises(PriorError, match="snapshots of one rank, 0: the later holds the earlier"):
         agop.merge([zero_1, zero_2])
+    with pytest.raises(PriorError, match="a and b are of steps 1 and 2: give the snapshots of all ranks at one step"):
+        agop.merge([zero_1, one_2], ["a", "b"])
+    with pytest.raises(PriorError, match="snapshots of one rank, 0"):
+        agop.merge([agop.merge([zero_2, one_2]), zero_1])
+
+
+def trained(seed, model="plain", rank=0):
+    """A hook's snapshot after each of three steps of a training, as of one rank of two, and its end."""
+    model = zoo.made(model, seed).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hook, found = agop.AGOPTrainingHook(model, only_correct=False), []
+    for step in range(3):
+        model(zoo.images(5, seed=step)).square().sum().backward()
+        optimizer.step()
+        hook.step(zoo.images(5, seed=10 * rank + step))
+        found.append(replace(hook.so_far(), provenance=hook.so_far().provenance | {"rank": rank, "ranks": 2}))
+    return found, hook.finalize()
+
+
+def test_two_trainings_and_an_end_with_anything_are_refused():
+    (ours, end), (theirs, other_end), (mates, _) = trained(0), trained(1, rank=1), trained(0, rank=1)
+    assert agop.merge([ours[2], mates[2]]).count == 10 * 3
+    for a, b in permutations([ours[2], theirs[2]]):
+        with pytest.raises(PriorError, match="are of two trainings"):
+            agop.merge([a, b])
+    with pytest.raises(PriorError, match="are snapshots of one rank, 0"):
+        agop.merge([agop.merge([ours[1], mates[1]]), ours[2]])
+    for a, b in [*permutations([end, ours[1]]), *permutations([end, mates[2]]), (end, other_end), (end, end)]:
+        with pytest.raises(PriorError, match=r"finalize\(\) gives already holds all of its training"):
+            agop.merge([a, b])
+
+
+def test_ranks_whose_batch_norms_have_met_other_images_go_together():
+    (ours, _), (theirs, _) = (trained(0, "batch norm and dropout", rank) for rank in (0, 1))
+    mate = theirs[0]
+    mate.provenance.update(
+        model=mate.provenance["model"] | {"weights": "other buffers"}, parameters=ours[0].provenance["parameters"]
+    )
+    assert agop.merge([ours[0], mate]).count == 10
+
+
+def of_pictures(folder, names, rank=None, ranks=2, equal=False):
+    """A fit that tells its pictures, as `agop fit` does: of all, or as one rank of two."""
+    for name in names:
+        (folder / "a").mkdir(parents=True, exist_ok=True)
+        (folder / "a" / f"{name}.png").write_text(f"picture {name}")
+    pictures = ClassFolders(folder, Preprocessing())
+    prior = fitted(samples=slice(0, 20) if equal else slice(0, 1 + len(names) // (2 if rank is None else 3)))
+    place = {} if rank is None else {"rank": rank, "ranks": ranks}
+    return replace(prior, provenance=prior.provenance | place | {"data": {"pictures": pictures.told()}})
+
+
+def test_pictures_that_would_count_twice_are_refused(tmp_path):
+    whole = of_pictures(tmp_path / "whole", range(50))
+    again = of_pictures(tmp_path / "again", range(50), equal=True)  # as with another batch size: other rounding
+    part = of_pictures(tmp_path / "part", range(30, 50))
+    shares = [of_pictures(tmp_path / "whole", range(50), rank) for rank in (0, 1)]
+    thirds = of_pictures(tmp_path / "whole", range(50), 1, 3, equal=True)
+    later = of_pictures(tmp_path / "whole", range(50), 0, equal=True)
+    pairs = [(whole, again), (whole, part), (whole, shares[0]), (shares[0], thirds), (shares[0], later)]
+    for a, b in [each for pair in pairs for each in permutations(pair)]:
+        with pytest.raises(PriorError, match="hold the same pictures, which would count twice"):
+            agop.merge([a, b])
+    joined = agop.merge([shares[0], replace(shares[1], count=7)])
+    for other in (whole, part, later, *shares):
+        with pytest.raises(PriorError, match="would count twice"):
+            agop.merge([joined, other])
+
+
+@pytest.mark.filterwarnings("error")
+def test_other_pictures_go_together_even_if_their_numbers_are_equal(tmp_path):
+    """The gradients of a linear model do not depend on the pictures."""
+    a, b = (of_pictures(tmp_path / str(first), range(first, first + 50), equal=True) for first in (0, 50))
+    merged = agop.merge([a, b])
+    assert merged.count == 40
+    assert "pictures" not in merged.provenance["data"]
+    shares = [of_pictures(tmp_path / "0", range(50), rank, equal=True) for rank in (0, 1)]
+    assert agop.merge(shares).count == 40
+    assert agop.merge([agop.merge(shares), b]).count == 60
+    # The same names on two machines are not the same pictures.
+    for path in (tmp_path / "0" / "a").iterdir():
+        path.write_text(f"other {path.name}")
+    assert agop.merge([a, of_pictures(tmp_path / "0", (), equal=True)]).count == 40
+
+
+def test_where_the_samples_cannot_be_seen_a_warning_says_so():
+    with pytest.warns(agop.AGOPWarning, match=UNSEEN):
+        agop.merge([fitted(), fitted(samples=slice(10, 40))])
+    place = {"rank": 0, "ranks": 2}
+    earlier, later = (fitted(samples=slice(0, end)) for end in (10, 20))
+    with pytest.raises(PriorError, match="snapshots of one rank, 0"):
+        agop.merge([replace(prior, provenance=prior.provenance | place) for prior in (earlier, later)])
 
 
 def test_the_command(tmp_path):
@@ -210,14 +305,17 @@ def test_the_command(tmp_path):
         (["a", "c"], "a and c hold the same samples"),
         (["a"], "there is nothing to merge in 1 AGOP: give two or more"),
         (["a", "nothing"], "could not read nothing"),
+        (["a", "b", "--out", "folder"], "out folder is a folder: give a file, folder/agop.safetensors"),
     ],
 )
 def test_what_the_command_refuses(files, message, tmp_path, monkeypatch, capsys):
     parts = [fitted(), fitted(samples=slice(20, 40))]
     parts[0].save(tmp_path / "a")
+    parts[1].save(tmp_path / "b")
     agop.merge(parts).save(tmp_path / "c")
+    (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["agop", "merge", *files, "--out", "d"])
+    monkeypatch.setattr(sys, "argv", ["agop", "merge", "--out", "d", *files])
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() sets its own
     with pytest.raises(SystemExit) as stopped:
         main()

@@ -147,13 +147,20 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
 
 def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
     from agop import methods
+    from agop.errors import InputError
+    from agop.methods.base import takes_layer
     from agop.registry import unknown
 
     others = [name for name in dict.fromkeys(given or ()) if name not in known]
     for name in others:
         if kind != "method" or ":" not in name:
             raise unknown(kind, name, list(known))
-        methods.get(name.partition("@")[0])  # LIBRARY:NAME, another library's
+        base, _, variant = name.partition("@")
+        of_library = methods.get(base)  # LIBRARY:NAME
+        if variant and not takes_layer(of_library):
+            raise InputError(
+                f"{base} has no variant {variant!r}: only methods of a layer have, captum:LayerGradCam@LAYER"
+            )
     return (*(name for name in known if not given or name in given), *others)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,12 +51,14 @@ def fit(
 
     how = options.preprocessing(model, size, mean, std, gray)
     with ranks(gpus=device is None or device.startswith("cuda")) as here:
+        if here.first:
+            options.check_out(out)
         pictures = ClassFolders(data, how)
         placed = options.placed_model(model, weights, classes, device)
         chosen: dict[str, Any] = {"only_correct": not all_samples, "per_class": per_class}
         chosen["nan"] = "skip" if skip_nan else "raise"
-        _check_same(here, placed, pictures, chosen)
         part = _Part(out, pictures, here)
+        _check_same(here, placed, part, chosen)
         if here.count > 1 and snapshot_every is None:
             snapshot_every = _SNAPSHOT_SECONDS
         prior = fit_model(
@@ -84,7 +85,11 @@ class _Part:
 
     def __init__(self, out: Path, pictures: ClassFolders, here: Ranks) -> None:
         self.path = out.with_name(f"{out.stem}.part-rank{here.rank}{out.suffix}")
-        self.told = {"classes": pictures.classes, "preprocessing": pictures.preprocessing.described()}
+        self.told: dict[str, Any] = {
+            "classes": pictures.classes,
+            "preprocessing": pictures.preprocessing.described(),
+            "pictures": pictures.told(),
+        }
         self.here = here
 
     def write(self, prior: AGOP) -> None:
@@ -94,13 +99,12 @@ class _Part:
         self.here.kept = f"what was counted so far is in {self.path}"
 
 
-def _check_same(here: Ranks, model: Any, pictures: ClassFolders, chosen: dict[str, Any]) -> None:
+def _check_same(here: Ranks, model: Any, part: _Part, chosen: dict[str, Any]) -> None:
     """Raise unless all ranks have the same model, pictures and options: shares of different things have no mean."""
     from agop.fingerprint import fingerprint
 
-    names = [f"{pictures.classes[label]}/{path.name}" for path, label in pictures.files]
-    listed = f"{len(names)} ({hashlib.sha256(chr(0).join(names).encode()).hexdigest()[:8]})"
-    here.same({"model": fingerprint(model), "pictures": listed, "form": pictures.preprocessing.described()} | chosen)
+    listed, form = "{count} ({names})".format(**part.told["pictures"]), part.told["preprocessing"]
+    here.same({"model": fingerprint(model), "pictures": listed, "form": form} | chosen)
 
 
 def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:

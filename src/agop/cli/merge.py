@@ -14,9 +14,11 @@ def merge(
     out: Annotated[Path, typer.Option(help="The AGOP file to write.")] = Path("merged.safetensors"),
 ) -> None:
     """Join AGOP files that were made apart, from one model and different pictures, into the one of all pictures."""
+    from agop.cli.options import check_out
     from agop.merging import merge as merge_priors
     from agop.statistic import AGOP
 
+    check_out(out)
     merged = merge_priors([AGOP.load(path) for path in files], [str(path) for path in files])
     merged.save(out)
     Console(soft_wrap=True, highlight=False, markup=False).print(f"wrote {out}: {merged!r}, from {len(files)} files")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,6 +97,15 @@ def placed_model(spec: str, weights: Path | None, classes: int | None, device: s
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used here: {error}") from error
+
+
+def check_out(path: Path) -> None:
+    """Raise, before the work, if no file can be written there."""
+    if path.is_dir():
+        raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise InputError(f"out {path} cannot be written: {above} is no folder, or may not be written to")
 
 
 def _sides(size: str) -> tuple[int, int]:
