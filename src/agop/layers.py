@@ -18,7 +18,7 @@ from agop.saliency import wide
 from agop.targets import predicted
 
 Layer = str | nn.Module | None
-_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 _FINE = 7
 _MOST_PREFIX_TOKENS = 16
 
@@ -65,9 +65,16 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
     activations = _tensor_of(layer, outputs)
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
     size, dtype, prefix = images.shape[-2:], wide(activations.dtype), prefix_tokens(probe.model)
-    first = isinstance(layer, _CONVOLUTIONS)
+    first = isinstance(layer, CONVOLUTIONS)
     found = [part.to(dtype) for part in (activations.detach(), gradients)]
     return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in found))
+
+
+def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
+    """What the layer gives at its last call, in its own shape, for one image (1,C,H,W)."""
+    with torch.no_grad(), _captured([layer]) as outputs:
+        probe.forward(probe.placed(image))
+    return _tensor_of(layer, outputs)
 
 
 def as_grid(
@@ -114,7 +121,7 @@ def _channels_last(maps: Tensor, size: torch.Size) -> bool:
 
 def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Module:
     """The last convolution with a map, or in a model of tokens the last norm whose patches matter."""
-    with _captured([m for m in modules.values() if isinstance(m, _CONVOLUTIONS) or _norms_tokens(m)]) as outputs:
+    with _captured([m for m in modules.values() if isinstance(m, CONVOLUTIONS) or _norms_tokens(m)]) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
     size, prefix = image.shape[-2:], prefix_tokens(probe.model)
     kept = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
@@ -130,7 +137,7 @@ def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Mod
             "name a layer with a spatial output, or use a gradient method (an exported model shows no layers)"
         )
     # A norm of maps right behind a convolution, as in ConvNeXt, belongs to it; more of them are a model without.
-    maps = [isinstance(m, _CONVOLUTIONS) or outputs[m].ndim == 3 for m in reversed(useful)]
+    maps = [isinstance(m, CONVOLUTIONS) or outputs[m].ndim == 3 for m in reversed(useful)]
     return useful[-2] if maps[:2] == [False, True] else useful[-1]
 
 
@@ -142,7 +149,7 @@ def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
     """True for what an image's gradient can reach: a convolution's map, or a norm's map or tokens in a grid."""
     if not output.requires_grad or len(output) != 1:
         return False
-    if isinstance(module, _CONVOLUTIONS):
+    if isinstance(module, CONVOLUTIONS):
         return output.ndim == 4 and output.shape[-2] * output.shape[-1] > 1
     if output.ndim == 4:
         rows, columns = as_grid(output, 1, size).shape[-2:]
@@ -163,10 +170,8 @@ def _tensor_of(layer: nn.Module, outputs: dict[nn.Module, Any]) -> Tensor:
 
 
 def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict[str, nn.Module]) -> None:
-    with torch.no_grad(), _captured([layer]) as outputs:
-        probe.forward(probe.placed(image))
-    features, prefix = _tensor_of(layer, outputs), prefix_tokens(probe.model)
-    first = isinstance(layer, _CONVOLUTIONS)
+    features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
+    first = isinstance(layer, CONVOLUTIONS)
     rows, columns = as_grid(features, 1, image.shape[-2:], prefix, channels_first=first).shape[-2:]
     if min(rows, columns) < _FINE:
         name = next(name for name, module in modules.items() if module is layer)
@@ -177,7 +182,7 @@ def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict
 
 
 def _candidates(modules: dict[str, nn.Module], near: str = "") -> str:
-    names = [name for name, module in modules.items() if isinstance(module, _CONVOLUTIONS)]
+    names = [name for name, module in modules.items() if isinstance(module, CONVOLUTIONS)]
     names = names or [name for name in modules if name]
     close = get_close_matches(near, [name for name in modules if name], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 import agop
-from agop.errors import InputError, ModelError, PriorError, UnknownNameError
+from agop.errors import AGOPWarning, InputError, LayerError, ModelError, PriorError, UnknownNameError
 from agop.interop.captum import AGOPGlobal, AGOPLocal, AGOPWeighted, Captum
 from agop.networks import CNN8by8
 from agop.report.formats import registry
@@ -464,8 +464,7 @@ def test_what_captum_cannot_do_is_said_in_captum_s_words_and_leaves_nothing_behi
     before = state_of(model)
     with pytest.raises(ModelError, match=r"captum:LRP does not work .* Captum said: TypeError: Module of type"):
         agop.explain(model, images, "captum:LRP")
-    told = r"captum:GuidedGradCam: Captum gave an attribution of shape \(0,\)"
-    with pytest.warns(agop.AGOPWarning, match="plain gradient"), pytest.raises(ModelError, match=told):
+    with pytest.raises(LayerError, match=r"captum:GuidedGradCam reads maps .* gives \(1, 10, 12\).*gradcam"):
         agop.explain(model, images, "captum:GuidedGradCam")
     with pytest.raises(ModelError, match=r"Captum said: AssertionError: .*[Ss]tride"):
         agop.explain(model, images, Captum("Occlusion", sliding_window_shapes=(3, 3, 3), strides=(9, 9, 9)))
@@ -538,11 +537,82 @@ def test_a_configured_one_is_a_frozen_dataclass(name):
         (lambda: Captum("DeepLift", layer="body.2"), InputError, "captum:DeepLift takes no layer"),
         (lambda: agop.explain(PLAIN, IMAGES, "captum:DeepLift", layer="body.2"), InputError, "layer= is for"),
         (lambda: agop.explain(PLAIN, IMAGES, "captum:ShapleyValues"), InputError, "give a feature_mask= of a few"),
+        (lambda: Captum("IntegratedGradients", baselines=IMAGES), InputError, r"baselines holds \d images.*give one"),
+        (lambda: Captum("DeepLift", baselines=(IMAGES,)), InputError, r"baselines holds \d images"),
+        (lambda: Captum("Lime", feature_mask=IMAGES.long()), InputError, r"feature_mask holds \d images"),
     ],
 )
 def test_what_is_asked_for_wrongly(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_many_baselines_are_a_distribution_for_those_that_want_one():
+    for name in ("GradientShap", "DeepLiftShap", "LayerGradientShap", "LayerDeepLiftShap"):
+        assert Captum(name, baselines=IMAGES).options["baselines"] is IMAGES
+    assert Captum("IntegratedGradients", baselines=IMAGES[:1]).options
+
+
+class Tokens(nn.Module):
+    """Patches of 4×4 pixels as tokens (N,T,D), or as a map with its channels last."""
+
+    def __init__(self, last):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6), nn.Linear(6, 3)
+        self.last = last
+
+    def forward(self, x):
+        found = self.patches(x).permute(0, 2, 3, 1)
+        found = self.norm(found if self.last else found.flatten(1, 2)).pow(3)
+        return self.head(found.mean((1, 2)) if self.last else found.mean(1))
+
+
+@pytest.mark.parametrize("name", ["LayerGradCam", "GuidedGradCam"])
+@pytest.mark.parametrize("last", [True, False])
+def test_captum_s_gradcam_is_refused_where_dimension_1_holds_no_channels(name, last):
+    model, images = Tokens(last), torch.randn(2, 3, 24, 32)
+    with pytest.raises(LayerError, match=rf"captum:{name} .*channels first.*LayerNorm.*gradcam"):
+        agop.explain(model, images, f"captum:{name}", layer="norm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # it finds no ReLU
+        assert agop.explain(model, images, f"captum:{name}", layer="patches").std() > 0
+    assert agop.explain(model, images, "captum:LayerActivation", layer="norm").std() > 0
+
+
+class Registers(nn.Module):
+    """Four patches behind five other tokens: nine, a grid of its own if nobody says."""
+
+    num_prefix_tokens = 5
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        return self.head(self.norm(torch.cat([torch.ones(len(x), 5, 6), patches], dim=1)).pow(3).mean(1))
+
+
+def test_register_tokens_are_left_out_and_a_convolution_is_never_turned():
+    model, images = Registers().eval(), torch.randn(2, 3, 8, 8)
+    tokens = model.norm(model.patches(images).flatten(2).transpose(1, 2))
+    expected = reduced(tokens.transpose(1, 2)).reshape(2, 1, 2, 2)
+    found = agop.explain(model, images, "captum:LayerActivation", layer="norm")
+    close(found, functional.interpolate(expected, (8, 8), mode="bilinear")[:, 0])
+    wide = nn.Sequential(nn.Conv2d(3, 16, 8, stride=8, padding=(0, 4)), nn.Flatten(), nn.Linear(640, 2))
+    images = torch.randn(1, 3, 64, 32)
+    expected = functional.interpolate(reduced(wide[0](images))[:, None], (64, 32), mode="bilinear")[:, 0]
+    close(agop.explain(wide, images, "captum:LayerActivation", layer="0"), expected)
+
+
+def test_a_lime_map_of_zeros_is_told():
+    pytest.importorskip("sklearn", reason="Captum fits it with scikit-learn")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    nn.init.normal_(model[1].weight, std=1e-6)
+    with pytest.warns(AGOPWarning, match=r"captum:Lime.*2 of 2 images.*interpretable_model="):
+        agop.explain(model, torch.randn(2, 3, 4, 4), Captum("Lime", n_samples=10))
 
 
 def test_the_core_knows_captum_only_when_asked():

@@ -304,6 +304,18 @@ def test_another_fit_starts_anew_and_the_same_trainer_goes_on(tmp_path):
     assert_equal(callback.prior, first)
 
 
+def test_a_checkpoint_without_an_agop_starts_anew_also_with_the_same_trainer(tmp_path):
+    fitted(None, callbacks=[ModelCheckpoint(tmp_path, filename="plain")], max_epochs=1)
+    callback = AGOPCallback(out=None, only_correct=False)
+    module, used = fitted(callback)
+    with pytest.warns(AGOPWarning, match=r"plain\.ckpt holds no AGOP"):
+        used.fit(module, loader(), ckpt_path=tmp_path / "plain.ckpt")
+    assert callback.prior.count == 40  # the second of two epochs
+    used.fit_loop.max_epochs = 3
+    used.fit(module, loader())
+    assert callback.prior.count == 80
+
+
 def test_test_validate_and_predict_leave_the_agop_and_count_nothing(tmp_path):
     callback = AGOPCallback(out=tmp_path / "agop.safetensors")
     saving = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1, filename="{step}")

@@ -19,6 +19,7 @@ from agop.clevr.scene import random_scene
 from agop.cli import app
 from agop.errors import AGOPWarning, InputError, ModelError
 from agop.interop.models import preprocessing_of
+from agop.interop.preprocessing import transformers_preprocessing
 from agop.layers import as_grid, token_grid
 from agop.masked import masked_pictures
 from agop.pictures import Preprocessing
@@ -109,6 +110,12 @@ PROCESSORS = [
 ]
 
 
+KNOWN = [
+    "Beit", "Bit", "CLIP", "ConvNext", "DeiT", "EfficientNet", "MobileNetV1", "MobileNetV2", "PoolFormer", "Pvt",
+    "Siglip", "ViT",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("name", "options"), PROCESSORS, ids=lambda value: value if isinstance(value, str) else "")
 def test_pictures_are_prepared_as_the_hugging_face_processor_does(name, options, photo, tmp_path):
     """Through Pillow, as ours: the same numbers to rounding.
@@ -122,6 +129,51 @@ def test_pictures_are_prepared_as_the_hugging_face_processor_does(name, options,
     ours = agop.from_transformers(nn.Identity(), processor).images([photo])
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
     assert preprocessing_of(f"hf:{tmp_path}") == agop.from_transformers(nn.Identity(), processor).preprocessing
+
+
+ODD = {
+    "MobileViT": {"do_flip_channel_order": True}, "Levit": {}, "Perceiver": {}, "Donut": {}, "TextNet": {},
+    "Siglip2": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_processor_that_prepares_otherwise_is_refused(name, tmp_path):
+    from agop.cli.options import preprocessing
+
+    transformers = pytest.importorskip("transformers")
+    processor = getattr(transformers, f"{name}ImageProcessorPil")(**ODD[name])
+    told = rf"{name}ImageProcessor.* in a way that agop does not know.*prepared by the processor"
+    with pytest.raises(ModelError, match=told):
+        agop.from_transformers(nn.Identity(), processor)
+    processor.save_pretrained(tmp_path)
+    spec = f"hf:{tmp_path}"
+    with pytest.raises(ModelError, match=told):
+        preprocessing_of(spec)
+    with pytest.raises(ModelError, match=told):
+        preprocessing(spec, "64", "0.5", None, False)
+    said = preprocessing(spec, "64", "0.5", "0.25", False)
+    assert said == Preprocessing((64, 64), (0.5,), (0.25,), interpolation=said.interpolation)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_processor_as_it_comes_is_known(name):
+    transformers = pytest.importorskip("transformers")
+    processor = getattr(transformers, f"{name}ImageProcessorPil")()
+    found = agop.from_transformers(nn.Identity(), processor).preprocessing
+    assert found == transformers_preprocessing(processor.to_dict())
+
+
+def test_a_processor_that_does_not_speak_of_mean_and_std_has_none(photo, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    processor = transformers.MobileViTImageProcessorPil(do_flip_channel_order=False)
+    assert "do_normalize" not in processor.to_dict()
+    found = agop.from_transformers(nn.Identity(), processor)
+    assert (found.preprocessing.mean, found.preprocessing.std) == ((0.0,), (1.0,))
+    theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values
+    torch.testing.assert_close(found.images([photo]), theirs, rtol=1e-5, atol=2e-6)
+    processor.save_pretrained(tmp_path)
+    assert preprocessing_of(f"hf:{tmp_path}") == found.preprocessing
 
 
 def test_a_processor_that_cannot_be_made_here_is_read_from_its_file(photo, tmp_path):

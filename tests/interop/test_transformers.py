@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -208,6 +209,51 @@ def test_two_callbacks_each_find_their_own_in_a_checkpoint(tmp_path):
         assert torch.equal(one.prior.diagonal, other.prior.diagonal)
 
 
+@pytest.mark.filterwarnings("ignore:You are adding")
+def test_a_checkpoint_holds_each_callback_s_state_once(tmp_path):
+    pair = [AGOPTrainerCallback(tmp_path / "a", only_correct=False), AGOPTrainerCallback(tmp_path / "b", every=2)]
+    trained(vit(), tmp_path, pair, save_strategy="steps", save_steps=1)
+    states = [json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text()) for step in (1, 6)]
+    assert [len(state["stateful_callbacks"]["AGOPTrainerCallback"]) for state in states] == [2, 2]
+
+
+def test_the_trainer_s_own_way_to_restore_callbacks_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"restore_callback_states_from_checkpoint.*leave it out"):
+        trained(vit(), tmp_path, [AGOPTrainerCallback()], restore_callback_states_from_checkpoint=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_mixed_precision_does_not_reach_the_gradients(name, tmp_path):
+    """At a learning rate of 0 nothing but the callback's own pass can differ; a batch norm's averages may not move."""
+    options = {"learning_rate": 0.0, "num_train_epochs": 1, "save_strategy": "no"}
+    full, mixed = AGOPTrainerCallback(only_correct=False), AGOPTrainerCallback(only_correct=False)
+    models = [still(MODELS[name]()) for _ in range(2)]
+    trained(models[0], tmp_path, [full], **options)
+    trainer = trained(models[1], tmp_path, [mixed], bf16=True, **options)
+    close = {"rtol": 1e-5, "atol": 1e-5 * float(full.prior.diagonal.max())}
+    torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
+    trainer.train()  # wrapped once more
+    torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
+
+
+def still(model):
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = 0.0
+    return model
+
+
+def test_mixed_precision_trains_as_without_the_callback_also_after_an_error(tmp_path):
+    plain = everything(trained(vit(), tmp_path, bf16=True))
+    assert_same(plain, everything(trained(vit(), tmp_path, [AGOPTrainerCallback()], bf16=True)))
+    model = AlwaysAnew(reentrant=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with pytest.raises(ModelError, match="use_reentrant=False"):
+            trained(model, tmp_path, [AGOPTrainerCallback(only_correct=False)], bf16=True)
+    assert model.forward.__func__ is not AlwaysAnew.forward  # accelerate's is in its place again
+
+
 def test_a_checkpoint_of_other_options_and_one_without_the_callback(tmp_path):
     trained(vit(), tmp_path, [AGOPTrainerCallback()], save_strategy="steps", save_steps=4)
     place = tmp_path / "checkpoint-4"
@@ -322,6 +368,10 @@ def test_no_hook_is_left_on_the_model_also_after_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError):
         trained(model, tmp_path, [AGOPTrainerCallback()], trainer=BrokenBefore)
     model.train()(pixel_values=Pictures().images)  # a hook that met no batch goes with the next one
+    assert not model._forward_pre_hooks
+    with pytest.raises(ZeroDivisionError):
+        trained(model, tmp_path, [AGOPTrainerCallback()], trainer=BrokenBefore)
+    model.eval()(pixel_values=Pictures().images)  # also if that is an evaluation
     assert not model._forward_pre_hooks
     trained(model, tmp_path, [AGOPTrainerCallback()])
     assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())

@@ -115,7 +115,11 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
         """Make the hook, and go on from the checkpoint if there was one."""
         check_strategy(trainer.strategy)
         model = self._explained(pl_module)
-        if self._hook is None or self._hook.model is not model:
+        unsaid = trainer.ckpt_path is not None and self._loaded is None
+        # Strategies that read checkpoints later than this give the state, if there is one, to load_state_dict.
+        if unsaid and not trainer.strategy.restore_checkpoint_after_setup:
+            warn(f"{trainer.ckpt_path} holds no AGOP of this callback: what is collected begins here")
+        if self._hook is None or self._hook.model is not model or unsaid:
             quiet = {"snapshot_dir": None} if trainer.fast_dev_run else {}
             self._hook = AGOPTrainingHook(model, **self._options | quiet)
         self._fitting = True

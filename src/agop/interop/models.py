@@ -12,7 +12,12 @@ from torch import Tensor, nn
 
 from agop.errors import InputError, ModelError, warn
 from agop.gradients import check_model
-from agop.interop.preprocessing import timm_preprocessing, torchvision_preprocessing, transformers_preprocessing
+from agop.interop.preprocessing import (
+    processor_preprocessing,
+    timm_preprocessing,
+    torchvision_preprocessing,
+    transformers_preprocessing,
+)
 from agop.layers import layer_name
 from agop.networks.spec import imported
 from agop.pictures import IMAGENET, Preprocessing
@@ -67,11 +72,14 @@ def from_torchvision(model: nn.Module, weights: Any = None) -> Described:
 def from_transformers(model: nn.Module, processor: Any = None) -> Described:
     """A Hugging Face image classifier with the preprocessing of its image processor.
 
-    Without `processor` (one, or its fields as a mapping) it is looked for where the model came from.
+    Without `processor` (one, or its fields as a mapping) it is looked for where the model came from. It is tried on a
+    picture: one that prepares that in a way that we do not know is a ModelError.
     """
     check_model(model)
+    if isinstance(processor, Mapping):
+        return Described(model, transformers_preprocessing(processor))
     if processor is not None:
-        return Described(model, transformers_preprocessing(_fields(processor)))
+        return Described(model, processor_preprocessing(processor))
     config = getattr(model, "config", None)
     name = getattr(config, "_name_or_path", "")
     said = _processor_of(name) if name else None
@@ -86,7 +94,8 @@ def from_transformers(model: nn.Module, processor: Any = None) -> Described:
 def preprocessing_of(spec: str, warned: bool = True) -> Preprocessing:
     """What a library says of a model by its spec, torchvision:NAME, timm:NAME or hf:NAME; else ImageNet's.
 
-    A model that is not there is told when it is loaded, not here. `warned`: about a Hugging Face model without a word.
+    A model that is not there is told when it is loaded, not here. `warned`: about a Hugging Face model without a word;
+    one that prepares its pictures in a way that we do not know is a ModelError then.
     """
     library, _, name = spec.partition(":")
     imported(_MODULES[library])
@@ -95,7 +104,9 @@ def preprocessing_of(spec: str, warned: bool = True) -> Preprocessing:
         if said is not None or library != "hf":
             return said or _imagenet(None)
         config = imported("transformers").AutoConfig.from_pretrained(name)
-    except Exception:  # each library has its own
+    except Exception as error:  # each library has its own
+        if warned and isinstance(error, ModelError):
+            raise
         return _imagenet(None)
     found = _imagenet(getattr(config, "image_size", None))
     if warned:
@@ -118,13 +129,14 @@ def _processor_of(name: str) -> Preprocessing | None:
     """From the image processor of a folder or name; from its file alone where the class cannot be made here."""
     transformers = imported("transformers")
     try:
-        said = transformers.AutoImageProcessor.from_pretrained(name, backend="pil").to_dict()
+        processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil")
     except Exception:  # no Pillow version of it, or a torchvision that cannot be imported
         try:
             said = transformers.image_processing_utils.BaseImageProcessor.get_image_processor_dict(name)[0]
         except OSError:
             return None
-    return transformers_preprocessing(said)
+        return transformers_preprocessing(said)
+    return processor_preprocessing(processor)
 
 
 _MODULES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}

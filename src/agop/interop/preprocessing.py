@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
+from agop.errors import ModelError
 from agop.pictures import IMAGENET, Preprocessing
 
 _WARPED_FROM = 384  # ConvNeXt's processor squeezes pictures of this size and above, and cuts smaller ones
@@ -60,6 +64,47 @@ def transformers_preprocessing(said: Mapping[str, Any]) -> Preprocessing:
     return replace(
         cut, mean=tuple((value + offset) / factor for value in mean), std=tuple(value / factor for value in std)
     )
+
+
+def processor_preprocessing(processor: Any) -> Preprocessing:
+    """From a Hugging Face image processor itself, tried on a picture: raises if it prepares that otherwise."""
+    # What an object does not speak of it does not do; a file leaves out what is done by default.
+    said = {"do_normalize": False} | processor.to_dict()
+    picture = _gradients()
+    try:
+        how = transformers_preprocessing(said)
+        ours = how.tensor(how.cut(picture, Image.Resampling[how.interpolation.upper()]))
+        theirs = processor(images=picture, return_tensors="pt")["pixel_values"][0]
+        alike = _alike(ours, theirs.to(ours), how)
+    except Exception as error:  # each processor has its own fields, and its own answers
+        raise _unknown(processor) from error
+    if not alike:
+        raise _unknown(processor)
+    return how
+
+
+def _unknown(processor: Any) -> ModelError:
+    return ModelError(
+        f"{type(processor).__name__} prepares its pictures in a way that agop does not know: pass images prepared by "
+        "the processor yourself, or on the command line say --size, --mean and --std"
+    )
+
+
+def _gradients() -> Image.Image:
+    """A picture, wider than high, that grows to the right in red, downwards in green, and to the top left in blue."""
+    right, down = np.meshgrid(np.linspace(0, 1, 131), np.linspace(0, 1, 97))
+    channels = np.stack([right, down, 1 - (right + down) / 2], axis=-1)
+    return Image.fromarray((255 * channels).round().astype(np.uint8))
+
+
+def _alike(ours: Tensor, theirs: Tensor, how: Preprocessing) -> bool:
+    """True if two inputs (C,H,W) are one picture, but for a cut one pixel apart and what that changes at its edge."""
+    if ours.shape != theirs.shape:
+        return False
+    step = ours.diff(dim=1).abs().mean((1, 2)) + ours.diff(dim=2).abs().mean((1, 2))
+    apart = (ours - theirs).abs().flatten(1).quantile(0.9, dim=1)
+    rounding = 2 / 255 / torch.tensor(how.std)
+    return bool((apart <= 1.25 * step + rounding).all())
 
 
 def _sizes(said: Mapping[str, Any]) -> tuple[tuple[int, int], int | tuple[int, int] | None]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -34,6 +36,8 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
     The batch is seen on its way into the model. Where the labels do not come along (label smoothing, a loss function
     of one's own) or the model is compiled, use AGOPTrainerCallback().attach(trainer) instead.
     """
+
+    _passing: ClassVar[bool] = False  # while one callback counts, others that listen already hear its pass
 
     def __init__(
         self,
@@ -81,6 +85,11 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         """Begin anew, or go on from the checkpoint that the trainer goes on from."""
         if args.n_gpu > 1 and not self._attached:
             raise InputError(f"{args.n_gpu} GPUs each see a part of a batch: use AGOPTrainerCallback().attach(trainer)")
+        if args.restore_callback_states_from_checkpoint:
+            raise InputError(
+                "restore_callback_states_from_checkpoint would put another callback in this one's place: leave it out, "
+                "AGOPTrainerCallback goes on from a checkpoint by itself"
+            )
         self._forget()
         self.prior = None
         self._hook = AGOPTrainingHook(model, **self._options)  # type: ignore[arg-type]  # checked when made
@@ -99,6 +108,14 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Count the last micro-batch of a step, before the weights change."""
         self._count()
+
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        """Before a checkpoint: the trainer adds the states of two such callbacks to those of the checkpoint before."""
+        name = type(self).__name__
+        if isinstance(state.stateful_callbacks.get(name), list):
+            state.stateful_callbacks[name] = []
+
+    on_epoch_end = on_step_end
 
     def on_log(self, _: Any, state: Any, __: Any, logs: dict[str, Any] | None = None, **___: Any) -> None:
         """Tell the count beside the loss."""
@@ -142,9 +159,11 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         self._listening = self._hook.model.register_forward_pre_hook(self._see, with_kwargs=True)
 
     def _see(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if not (model.training and torch.is_grad_enabled()):
-            return  # an evaluation
+        if AGOPTrainerCallback._passing:
+            return
         self._forget()
+        if not (model.training and torch.is_grad_enabled()):
+            return  # an evaluation: an error had ended the training before its batch came
         self._batch = named.get(_images_name(model), inputs[0] if inputs else None), named.get("labels")
 
     def _forget(self) -> None:
@@ -169,11 +188,35 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
                 "the labels did not come into the model (label smoothing, or a loss function of your own): use "
                 "AGOPTrainerCallback().attach(trainer), or only_correct=False"
             )
-        hook.step(images, labels)
+        AGOPTrainerCallback._passing = True
+        try:
+            with _precision_of_the_weights(hook.model):
+                hook.step(images, labels)
+        finally:
+            AGOPTrainerCallback._passing = False
 
 
 def _images_name(model: nn.Module) -> str:
     return str(getattr(model, "main_input_name", "pixel_values"))
+
+
+@contextmanager
+def _precision_of_the_weights(model: nn.Module) -> Iterator[None]:
+    """The model without the autocast that accelerate wraps its forward in for bf16=True and fp16=True."""
+    wrapped = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
+    if wrapped is None:
+        yield
+        return
+    own, plain = type(model).forward, wrapped
+    # A second training wraps it a second time, and then the _original_forward is a wrapped one, too.
+    while getattr(plain, "__func__", plain) is not own and hasattr(plain, "__wrapped__"):
+        plain = plain.__wrapped__
+    found = getattr(plain, "__func__", plain) is own
+    model.forward = MethodType(own, model) if found else model._original_forward  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        model.forward = wrapped
 
 
 def _text(hook: AGOPTrainingHook) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +22,10 @@ LAYER = (
 )  # fmt: skip
 # They draw anew for every image: one at a time from the same seed, an image's map does not depend on its neighbours.
 DRAWS_BY_IMAGE = ("GradientShap", "KernelShap", "LayerGradientShap", "Lime")
+# They take dimension 1 of what a layer gives for its channels.
+CHANNELS_FIRST = ("GuidedGradCam", "LayerGradCam")
+# Of these the baselines are a distribution, drawn from or averaged over for each image.
+_MANY_BASELINES = ("DeepLiftShap", "GradientShap", "LayerDeepLiftShap", "LayerGradientShap")
 _PATCHES = 8
 
 
@@ -59,6 +64,17 @@ def _windows(images: Tensor) -> dict[str, Any]:
     window = [min(side, max(2, -(-side // _PATCHES))) for side in sides]
     steps = [max(1, side // 2) for side in window]
     return {"sliding_window_shapes": (channels, *window), "strides": (channels, *steps)}
+
+
+def several(name: str, options: Mapping[str, Any]) -> dict[str, int]:
+    """The options that hold more than one image, and how many: of a part of the images Captum would take the wrong."""
+    found = {}
+    for option in ("feature_mask",) if name in _MANY_BASELINES else ("baselines", "feature_mask"):
+        given = options.get(option)
+        for value in given if isinstance(given, tuple) else (given,):
+            if isinstance(value, Tensor) and value.ndim == 4 and len(value) > 1:
+                found[option] = len(value)
+    return found
 
 
 def copies(name: str, options: dict[str, Any]) -> int:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import torch
 from captum import attr
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from agop.errors import InputError, ModelError
+from agop.errors import InputError, LayerError, ModelError, warn
 from agop.gradients import Probe
 from agop.interop.captum.calling import errors_in_our_words, parameters, seed_all, takes
-from agop.interop.captum.defaults import DRAWS_BY_IMAGE, INPUT, LAYER, copies, defaults
+from agop.interop.captum.defaults import CHANNELS_FIRST, DRAWS_BY_IMAGE, INPUT, LAYER, copies, defaults, several
 from agop.interop.captum.modules import hookable, two_sided, warn_if_blind
-from agop.layers import Layer, as_grid, layer_for
+from agop.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
 from agop.methods.base import Job, Method, takes_layer
 from agop.registry import unknown
 from agop.saliency import reduced, wide
@@ -40,6 +40,8 @@ class Attributed(Method):
         for option in self.options:
             if option not in known:
                 raise unknown(f"option of {self.name}", option, known)
+        for option, images in several(self.attribution, self.options).items():
+            raise InputError(f"{option} holds {images} images, and is the same for all that are explained: give one")
 
     def maps(self, job: Job) -> Tensor:
         images = job.probe.placed(job.images)
@@ -48,8 +50,11 @@ class Attributed(Method):
         alone = self.attribution in DRAWS_BY_IMAGE or job.probe.mixes_samples
         together = 1 if alone else max(1, job.rows // copies(self.attribution, options))
         parts = zip(torch.split(images, together), torch.split(targets, together), strict=True)
-        found = [self._reduced(self._attributed(job, *part, options), part[0]) for part in parts]
-        return torch.cat(found).to(wide(images.dtype))
+        found = [self._reduced(self._attributed(job, *part, options), part[0], job.probe) for part in parts]
+        maps = torch.cat(found).to(wide(images.dtype))
+        if self.attribution == "Lime":
+            self._warn_if_empty(maps)
+        return maps
 
     def _options(self, images: Tensor) -> dict[str, Any]:
         """The options given, and those that Captum needs beside them."""
@@ -93,7 +98,16 @@ class Attributed(Method):
 
         return getattr(attr, name)(logits, *([] if layer is None else [layer]), **own)
 
-    def _reduced(self, attribution: Tensor, images: Tensor) -> Tensor:
+    def _warn_if_empty(self, maps: Tensor) -> None:
+        """Warn where Lime's Lasso took every weight for too small."""
+        empty = int((maps == 0).flatten(1).all(1).sum())
+        if empty:
+            warn(
+                f"{self.name} gives 0 everywhere for {empty} of {len(maps)} images: the logits change too little for "
+                "its Lasso; give interpretable_model=SkLearnLasso(alpha=…) with an alpha below Captum's 0.01"
+            )
+
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
         """Maps (N,H,W) at the size of the images."""
         if attribution.shape != images.shape:
             told = f"an attribution of shape {tuple(attribution.shape)} for images {tuple(images.shape)}"
@@ -110,13 +124,28 @@ class LayerAttributed(Attributed):
     layer: Layer = None
 
     def prepared(self, job: Job) -> LayerAttributed:
-        return replace(self, layer=layer_for(job.probe, job.images[:1], self.layer))
+        layer = layer_for(job.probe, job.images[:1], self.layer)
+        if self.attribution in CHANNELS_FIRST:
+            self._check_channels_first(job, layer)
+        return replace(self, layer=layer)
 
-    def _reduced(self, attribution: Tensor, images: Tensor) -> Tensor:
+    def _check_channels_first(self, job: Job, layer: nn.Module) -> None:
+        """Raise where Captum would average over something else than the places of a map."""
+        features = output_of(job.probe, job.images[:1], layer)
+        first = isinstance(layer, CONVOLUTIONS)
+        if as_grid(features, 1, job.images.shape[-2:], channels_first=first) is not features:
+            shape = tuple(features.shape)
+            raise LayerError(
+                f"{self.name} reads maps with their channels first, and the layer {type(layer).__name__} gives "
+                f"{shape}: name a convolution, or use the method gradcam, which reads tokens and channels at the end"
+            )
+
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
         if self.attribution not in LAYER:
-            return super()._reduced(attribution, images)
-        size = images.shape[-2:]
-        coarse = reduced(as_grid(attribution, len(images), size))
+            return super()._reduced(attribution, images, probe)
+        size, prefix = images.shape[-2:], prefix_tokens(probe.model)
+        first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in CHANNELS_FIRST
+        coarse = reduced(as_grid(attribution, len(images), size, prefix, channels_first=first))
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
