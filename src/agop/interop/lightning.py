@@ -115,7 +115,9 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
         """Make the hook, and go on from the checkpoint if there was one."""
         check_strategy(trainer.strategy)
         model = self._explained(pl_module)
-        unsaid = trainer.ckpt_path is not None and self._loaded is None
+        # Lightning's tuner goes back to checkpoints of its own, which are the state before the first step.
+        tuned = Path(str(trainer.ckpt_path)).name.startswith((".lr_find_", ".scale_batch_size_"))
+        unsaid = trainer.ckpt_path is not None and not tuned and self._loaded is None
         # Strategies that read checkpoints later than this give the state, if there is one, to load_state_dict.
         if unsaid and not trainer.strategy.restore_checkpoint_after_setup:
             warn(f"{trainer.ckpt_path} holds no AGOP of this callback: what is collected begins here")
