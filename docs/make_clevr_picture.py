@@ -6,27 +6,17 @@ import sys
 import warnings
 from pathlib import Path
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 import agop
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.networks.weights import load_weights
-from agop.pictures import IMAGENET
 from agop.runs.spec import RunSpec
+from agop.saliency import pixels
 from agop.sheets import sheet, stacked
 
 SHOWN = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")
-
-
-def picture(image: Tensor) -> NDArray[np.uint8]:
-    """A normalised image as RGB."""
-    mean, std = (torch.tensor(IMAGENET[name])[:, None, None] for name in ("mean", "std"))
-    return ((image * std + mean).clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy()
 
 
 def main() -> None:
@@ -49,8 +39,8 @@ def main() -> None:
             entry = entries.entry(name)
             maps[name] = agop.explain(model, test.images[rows], entry.method, entry.prior, layer=entry.layer)
     sheets = [
-        sheet(picture(test.images[row]), {name: found[place].numpy() for name, found in maps.items()})
-        for place, row in enumerate(rows.tolist())
+        sheet(picture, {name: found[place].numpy() for name, found in maps.items()})
+        for place, picture in enumerate(pixels(test.images[rows], scenario.black, scenario.white))
     ]
     page = stacked(sheets)
     page.resize((page.width * 2 // 3, page.height * 2 // 3), Image.Resampling.LANCZOS).save(out)

@@ -16,7 +16,6 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.cells import Scores, gallery
 from agop.errors import InputError
-from agop.explaining import explain
 from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
@@ -122,33 +121,41 @@ def evaluate(
 
     With labels (N,) a report tells accuracy, too.
     """
-    if methods is None:
-        methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
+    named = _by_name(methods, prior)
     chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
-    if not methods or not chosen:
+    if not named or not chosen:
         raise InputError("there is nothing to evaluate: give at least one method and one metric")
     masks = torch.as_tensor(masks)
     known = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that need none
-    explain(model, images[:1], "vanilla")  # the first pass of all takes longer, and is no method's fault
+    options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
     scores: dict[str, dict[str, Tensor]] = {}
     undefined: dict[str, list[str | None]] = {}
     milliseconds: dict[str, float] = {}
     few: dict[str, Tensor] = {}
-    for method in track(methods, "evaluating"):
-        name = method if isinstance(method, str) else method.name
-        if name in scores:
-            raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
-        named = layer if takes_layer(all_methods.get(name)) else None
-        maps, milliseconds[name] = timed_maps(model, images, method, prior, target, named, batch_size)
+    for name, method in track(list(named.items()), "evaluating"):
+        its_layer = layer if takes_layer(all_methods.get(name)) else None
+        maps, milliseconds[name] = timed_maps(model, images, method, prior, target, its_layer, batch_size)
         few[name], undefined[name] = maps[:SHOWN].clone(), reasons(maps, masks)
-        options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
     kind = "signed" if signed else "true"
     shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks.float() if signed else masks != 0}, few, known)
     right = None if known is None else accuracy(model, images, known)
     return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
+
+
+def _by_name(methods: Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, str | Method]:
+    """The methods by name; by default all that can run."""
+    if methods is None:
+        methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
+    found: dict[str, str | Method] = {}
+    for method in methods:
+        name = method if isinstance(method, str) else method.name
+        if name in found:
+            raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
+        found[name] = method
+    return found
 
 
 def check_place(folder: str | os.PathLike[str], name: str) -> None:

@@ -22,12 +22,13 @@ from agop.explaining import explain
 from agop.files import write_whole
 from agop.fingerprint import fingerprint
 from agop.gradients import probing
+from agop.methods.base import takes_layer
 from agop.pictures import Preprocessing
 from agop.progress import track
 from agop.saliency import Picture
 from agop.sheets import sheet, shown
 from agop.statistic import AGOP
-from agop.targets import predicted
+from agop.targets import predicted, probabilities
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,16 @@ class Explainer:
         with probing(self.model) as probe:
             logits = probe.logits(images).cpu()
         maps = {name: self._maps(name, images) for name in self.methods}
-        classes = predicted(logits)
+        classes, likely = predicted(logits), probabilities(logits.float())
         for index, (path, picture) in enumerate(read):
             yield Explained(
-                path, np.asarray(picture.convert("RGB")), int(classes[index]), _probability(logits[index]),
+                path, np.asarray(picture.convert("RGB")), int(classes[index]), round(float(likely[index].max()), 6),
                 int(classes[index]) if self.target is None else self.target,
                 {name: found[index].float() for name, found in maps.items()},
             )  # fmt: skip
 
     def _maps(self, name: str, images: Tensor) -> Tensor:
-        layer = self.layer if "layer" in {f.name for f in fields(methods.get(name))} else None
+        layer = self.layer if takes_layer(methods.get(name)) else None
         return explain(self.model, images, name, self.prior, self.target, layer, self.batch_size)
 
     def _read(self, path: Path) -> Image.Image | None:
@@ -146,12 +147,6 @@ def _entry(explained: Explained, name: str) -> dict[str, Any]:
         "probability": explained.probability,
         "target": explained.target,
     }
-
-
-def _probability(logits: Tensor) -> float:
-    """The predicted class's probability; one logit z stands for z against 0."""
-    pair = torch.cat([torch.zeros(1), logits.float()]) if len(logits) == 1 else logits.float()
-    return round(float(pair.softmax(0).max()), 6)
 
 
 def _unused(stem: str, taken: set[str]) -> str:

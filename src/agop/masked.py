@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
@@ -96,7 +96,7 @@ def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: in
     """A mask (H,W), scaled and cut as its picture was."""
     try:
         with Image.open(path) as file, Image.open(picture) as shown:
-            drawn, upright = ImageOps.exif_transpose(file), ImageOps.exif_transpose(shown).size
+            drawn, upright = ImageOps.exif_transpose(file), _upright_size(shown)
     except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
         raise FileError(f"{path} cannot be read as a mask: {error}") from error
     mask = _levels(drawn, path)
@@ -111,6 +111,12 @@ def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: in
         )
     inside = Image.fromarray(np.asarray(255 * (mask >= (threshold or 1)), dtype=np.uint8))
     return torch.from_numpy(np.asarray(preprocessing.cut(inside, Image.Resampling.NEAREST)) > 0)
+
+
+def _upright_size(picture: Image.Image) -> tuple[int, int]:
+    """Width and height of a picture as it is seen, from its header: it is decoded elsewhere."""
+    lies = picture.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    return (picture.height, picture.width) if lies else picture.size
 
 
 def _levels(mask: Image.Image, path: Path) -> NDArray[Any]:

@@ -9,11 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# Every 32nd colour of matplotlib's inferno: perceptually uniform, and monotone in lightness.
-_INFERNO = np.array(
-    [[0, 0, 4], [31, 12, 72], [85, 15, 109], [136, 34, 106], [186, 54, 85],
-     [227, 89, 51], [249, 140, 10], [249, 201, 50], [252, 255, 164]], dtype=np.float64,
-)  # fmt: skip
+from agop.colours import INFERNO
+
+_INFERNO = np.array(INFERNO, dtype=np.float64)
 
 Picture = NDArray[np.uint8]
 

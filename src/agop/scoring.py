@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,16 +12,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agop.errors import AGOPWarning
 from agop.explaining import explain
 from agop.gradients import probing, rows_for
+from agop.layers import Layer
 from agop.methods import Method
 from agop.metrics.base import Metric
+from agop.statistic import AGOP
+from agop.targets import Target
 
 
-def timed_maps(model: nn.Module, images: Tensor, method: str | Method, *options: Any) -> tuple[Tensor, float]:
-    """The maps that `explain` gives, and the milliseconds a sample."""
+def timed_maps(
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method,
+    prior: AGOP | None = None,
+    target: Target = None,
+    layer: Layer = None,
+    batch_size: int | None = None,
+) -> tuple[Tensor, float]:
+    """The maps that `explain` gives, and the milliseconds a sample, without those of a first pass."""
+    one = target if target is None or isinstance(target, int) else target[:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AGOPWarning)  # what is to be said is said below, of all images
+        explain(model, images[:1], method, prior, one, layer, batch_size, nan="skip")
     start = time.perf_counter()
-    maps = explain(model, images, method, *options)
+    maps = explain(model, images, method, prior, target, layer, batch_size)
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 

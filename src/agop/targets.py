@@ -14,6 +14,11 @@ from agop.errors import InputError, ModelError
 Target = int | Sequence[int] | Tensor | None
 
 
+def probabilities(logits: Tensor) -> Tensor:
+    """Probabilities (N,K) of the classes from logits (N,K); one logit z stands for z against 0."""
+    return (torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits).softmax(dim=1)
+
+
 def logits_of(output: Any, samples: int) -> Tensor:
     """Logits (N,K), or (N,1) for a one-logit binary model, from whatever a model returns."""
     found = output

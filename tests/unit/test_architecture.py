@@ -13,7 +13,7 @@ SOURCE = Path(agop.__file__).parent
 # A module may import from its own line and from the lines above it.
 LAYERS = [
     ["errors"],
-    ["undisturbed", "targets", "files", "registry", "progress", "processes", "pulse", "ranks"],
+    ["undisturbed", "targets", "files", "registry", "progress", "processes", "colours", "pulse", "ranks"],
     ["clevr", "runs"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],

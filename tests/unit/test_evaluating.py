@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 
@@ -158,3 +160,23 @@ def test_a_save_that_is_cut_short_never_shows_old_figures_as_new(tmp_path, monke
     with pytest.raises(KeyboardInterrupt):
         found.save(tmp_path / "run")
     assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0
+
+
+def test_a_model_that_has_no_gradients_is_evaluated_by_what_needs_none():
+    class Rounded(torch.nn.Module):
+        def forward(self, images):
+            return images.detach().mean((2, 3)).round()
+
+    _, images, masks, _ = setting()
+    found = agop.evaluate(Rounded(), images, masks, ["random"], metrics=["energy"])
+    assert found.scores["random"]["energy"].isfinite().all()
+
+
+def test_the_first_method_does_not_pay_for_the_first_pass_of_all():
+    """A model that takes long when it is first asked, as compiled ones and fresh libraries do."""
+    model, images, masks, _ = setting()
+    slow = [0.5]
+    model.register_forward_pre_hook(lambda *_: time.sleep(slow.pop()) if slow else None)
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["energy"])
+    assert not slow
+    assert found.milliseconds["vanilla"] < 500 / len(images)

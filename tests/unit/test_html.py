@@ -11,11 +11,11 @@ import pytest
 from safetensors.numpy import save
 
 from agop.report.formats import registry
+from agop.report.numbers import number
 from agop.report.page.colours import inferno, shade
 from agop.report.page.figures import shown
 from agop.report.page.glance import grids
 from agop.report.page.maps import factor, packed, reduced
-from agop.report.page.numbers import number
 from agop.report.page.outlines import outline
 from agop.report.page.samples import class_name
 from agop.report.page.training import training

@@ -24,6 +24,7 @@ from agop.gradients import probing
 from agop.methods.base import takes_layer
 from agop.pictures import Preprocessing
 from agop.statistic import AGOP
+from agop.targets import probabilities
 
 _BATCH, _SHOWN_CLASSES = 8, 5
 Report = Callable[[float, str], None]
@@ -112,7 +113,7 @@ class Session:
         loaded = outcome.loaded
         images = torch.stack([loaded.preprocessing.tensor(picture) for _, picture in pictures])
         with probing(loaded.model) as probe:
-            likely = probabilities(probe.logits(images))
+            likely = probabilities(probe.logits(images).double().cpu())
         maps: dict[str, Tensor] = {}
         for name in list(outcome.methods):
             if self.stopping.is_set():
@@ -120,12 +121,6 @@ class Session:
             maps |= _maps(name, images, outcome)
         for row, (name, picture) in enumerate(pictures):
             yield _result(name, picture, likely[row], {method: batch[row] for method, batch in maps.items()}, loaded)
-
-
-def probabilities(logits: Tensor) -> Tensor:
-    """Probabilities (N,K) of the classes; one logit z stands for z against 0."""
-    logits = logits.double().cpu()
-    return (torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits).softmax(1)
 
 
 def _names(fields: Fields, prior: AGOP | None, classes: int) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ _CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_prec
 def score(spec: RunSpec, entries: Entries, model: nn.Module, test: Split, progress: Callable[[float], None]) -> Scores:
     """All entries of the specification on the test data, the sensitive ones on fewer images."""
     found, few = Scores(), test.first(spec.sensitivity_images)
-    explain(model, test.images[:1], "vanilla")  # the first pass of all takes longer, and is no method's fault
     plan = [(name, test, True) for name in spec.methods] + [(name, few, False) for name in spec.sensitivity]
     for place, (name, data, ask) in enumerate(plan):
         entry = entries.entry(name)

@@ -35,10 +35,11 @@ def explain(
     """Explain pictures: an overlay PNG each, the raw maps in one file, and a JSON manifest."""
     from agop import methods
     from agop.explanations import Explainer
+    from agop.methods.base import takes_layer
     from agop.statistic import AGOP
 
     chosen = method or (["agop-weighted"] if prior else ["vanilla"])
-    if layer is not None and not any("layer" in methods.get(name).__dataclass_fields__ for name in chosen):
+    if layer is not None and not any(takes_layer(methods.get(name)) for name in chosen):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(chosen)}: leave it out")
     for name in chosen:
         methods.get(name)

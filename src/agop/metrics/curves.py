@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.gradients import Probe, check_images, probing, rows_for
 from agop.metrics.base import defined
-from agop.targets import Target, given
+from agop.targets import Target, given, probabilities
 
 _MOST_STEPS = 64
 
@@ -59,15 +59,9 @@ def _curve(
     for some in torch.split(cuts.to(images.device), together):
         gone = ranks < some.reshape(-1, 1, 1, 1, 1)
         batch = torch.where(gone == inserting, images, fill).flatten(0, 1)
-        curve.append(_probability(probe.logits(batch), targets.repeat(len(some))).reshape(len(some), -1))
+        found = probabilities(probe.logits(batch).double())
+        curve.append(found.gather(1, targets.repeat(len(some))[:, None]).reshape(len(some), -1))
     return torch.cat(curve)
-
-
-def _probability(logits: Tensor, targets: Tensor) -> Tensor:
-    """One softmax (N,) of the target; a single logit stands for two classes, itself and 0."""
-    logits = logits.double()
-    pair = torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
-    return pair.softmax(dim=1).gather(1, targets[:, None])[:, 0]
 
 
 def _cuts(pixels: int, steps: int | None) -> Tensor:

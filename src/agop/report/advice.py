@@ -9,7 +9,7 @@ import numpy as np
 
 from agop.report.claims.xai_tris import FIXED
 from agop.report.run import Estimate, Run
-from agop.report.winners import CONTROLS, competing, first, leader, level
+from agop.report.winners import CONTROLS, competing, first, headline, leader, level
 
 _LISTED = 4
 _WHERE = (
@@ -21,7 +21,7 @@ _WHERE = (
 
 def advice(run: Run) -> str:
     """What to take where, with the lead over the next method and its interval."""
-    metric = "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
+    metric = headline(run)
     told = f"by {run.metrics[metric]['label']}, " + "; ".join(
         f"{where}{_Group(run, scenarios, metric).told()}" for where, scenarios in _groups(run)
     )

@@ -10,6 +10,11 @@ from agop.report.run import Estimate, Run
 CONTROLS = ("random", "centre", "mean-mask")
 
 
+def headline(run: Run) -> str:
+    """The metric by which methods are judged in short: mIoU where the run has it."""
+    return "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
+
+
 def competing(run: Run) -> list[str]:
     """The methods of a run that could be chosen: no controls."""
     return [method for method in run.spec.methods if method not in CONTROLS]

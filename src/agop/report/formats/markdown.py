@@ -5,6 +5,7 @@ from __future__ import annotations
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
+from agop.report.numbers import counted
 from agop.report.run import Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 
@@ -38,11 +39,7 @@ def markdown(run: Run) -> str:
 def _trained(run: Run) -> str:
     """Seeds and epochs, where something was trained."""
     spec = run.spec
-    return f"{_counted(spec.seeds, 'seed')}, {_counted(spec.epochs, 'epoch')}, " if spec.epochs else ""
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{counted(spec.seeds, 'seed')}, {counted(spec.epochs, 'epoch')}, " if spec.epochs else ""
 
 
 def _claims(run: Run) -> list[str]:

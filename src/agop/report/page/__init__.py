@@ -8,16 +8,16 @@ from typing import Any
 
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
+from agop.report.numbers import counted
 from agop.report.page import cost, making
 from agop.report.page.colours import gradient, inferno
 from agop.report.page.figures import shown
 from agop.report.page.glance import grids
 from agop.report.page.maps import encoded
-from agop.report.page.numbers import counted
 from agop.report.page.samples import gallery
 from agop.report.page.training import training
 from agop.report.run import Run
-from agop.report.winners import CONTROLS
+from agop.report.winners import CONTROLS, headline
 
 _STYLES = ("base", "bars", "tables", "gallery", "charts")
 _SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "maps", "gallery", "charts", "convergence", "labels",
@@ -83,7 +83,7 @@ def _content(run: Run) -> dict[str, Any]:
 
 def _data(run: Run) -> dict[str, Any]:
     cells = list(dict.fromkeys((scenario, background) for scenario, background, _ in run.places))
-    metric = cost.quality(run)
+    metric = headline(run)
     return {
         "places": [
             {

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_INFERNO = (
-    (0, 0, 4), (31, 12, 72), (85, 15, 109), (136, 34, 106), (186, 54, 85),
-    (227, 89, 51), (249, 140, 10), (249, 201, 50), (252, 255, 164),
-)  # fmt: skip
+from agop.colours import INFERNO
+
 _VIRIDIS = (
     (68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142),
     (31, 158, 137), (53, 183, 121), (109, 205, 89), (180, 222, 44), (253, 231, 37),
@@ -18,7 +16,7 @@ Nodes = tuple[tuple[int, int, int], ...]
 
 def inferno() -> NDArray[np.uint8]:
     """256 colours (256,3) from black to light yellow."""
-    return _table(_INFERNO)
+    return _table(INFERNO)
 
 
 def shade(place: float) -> tuple[str, str]:

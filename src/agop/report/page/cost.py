@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agop.report.run import Estimate, Place, Run
-from agop.report.winners import CONTROLS
-
-
-def quality(run: Run) -> str:
-    """The metric that cost is held against: mIoU where the run has it."""
-    return "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
+from agop.report.winners import CONTROLS, headline
 
 
 def points(run: Run, place: Place) -> list[dict[str, Any]]:
@@ -18,7 +13,7 @@ def points(run: Run, place: Place) -> list[dict[str, Any]]:
     scenario, background, masks = place
     found = []
     for method in run.spec.methods:
-        score = run.estimate(scenario, background, method, quality(run), masks)
+        score = run.estimate(scenario, background, method, headline(run), masks)
         cost = run.estimate(scenario, background, method, "milliseconds")
         if score is not None and cost is not None and cost.mean > 0:
             kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from agop.report.page.numbers import counted, interval, number
+from agop.report.numbers import counted, interval, number
 from agop.report.run import Place, Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from agop.report.numbers import interval, number
 from agop.report.page.colours import shade
-from agop.report.page.numbers import interval, number
 from agop.report.run import Estimate, Place, Run
 from agop.report.winners import competing, leader, level
 

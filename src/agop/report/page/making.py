@@ -6,7 +6,7 @@ import base64
 import gzip
 from typing import Any
 
-from agop.report.page.numbers import counted
+from agop.report.numbers import counted
 from agop.report.run import Run
 from agop.runs.rows import FILES
 
