@@ -96,6 +96,16 @@ def drop(page, *files):
     page.locator("#pictures input[type=file]").set_input_files([str(file) for file in files])
 
 
+def write(page, field, text):
+    """Put a text in a field. Gradio fills a field anew in the first moment it is shown: put it until it stays."""
+    entry = page.locator(f"#field-{field} input, #field-{field} textarea")
+    stays = False
+    while not stays:
+        entry.fill(text)
+        page.wait_for_timeout(500)
+        stays = entry.input_value() == text
+
+
 def answered(page, cards):
     page.wait_for_function("n => document.querySelectorAll('.agop-card').length === n", arg=cards)
 
@@ -188,18 +198,18 @@ def test_a_file_far_too_large_is_not_even_sent(browser, server, tmp_path):
 def test_a_model_is_loaded_and_without_an_agop_file_its_methods_are_not_offered(visit):
     page = visit()
     page.locator("#model button").first.click()
-    page.locator("#field-prior input, #field-prior textarea").fill("")
+    write(page, "prior", "")
     page.locator("#load").click()
     page.wait_for_selector("#about:has-text('no AGOP file')")
     page.wait_for_selector("#methods:has-text('need an AGOP file of this model')")
     names = [box.get_attribute("name") for box in page.locator("#methods input[type=checkbox]").all()]
     assert "vanilla" in names
     assert not {"agop-weighted", "agop-global"} & set(names)
-    page.locator("#field-weights input, #field-weights textarea").fill("weights.pth")
+    write(page, "weights", "weights.pth")
     page.locator("#load").click()
     page.wait_for_selector("#about [role=alert]:has-text('not a .safetensors file')")
-    page.locator("#field-weights input, #field-weights textarea").fill("")
-    page.locator("#field-prior input, #field-prior textarea").fill(str(example.PRIOR))
+    write(page, "weights", "")
+    write(page, "prior", str(example.PRIOR))
     page.locator("#load").click()
     page.wait_for_selector("#about:has-text('261,727 samples')")
     page.wait_for_selector("#methods label:has-text('agop-weighted')")
