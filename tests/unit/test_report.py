@@ -6,6 +6,8 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -205,6 +207,37 @@ def test_the_terminal_shows_ours_the_paper_s_and_every_claim(tmp_path):
     row = next(line for line in told.splitlines() if line.startswith("agop-weighted"))
     assert row.split()[1:5] == ["0.643", "0.642", "0.315", "0.314"]
     assert told.count("holds ") == 11
+
+
+def test_a_narrow_terminal_cuts_nothing_off(tmp_path):
+    run = made(tmp_path)
+    wide, narrow = (Console(file=io.StringIO(), width=width) for width in (200, 50))
+    show(run, wide)
+    show(run, narrow)
+    assert "…" not in narrow.file.getvalue()
+    whole, pieces = (
+        [line.split()[1:] for line in told.file.getvalue().splitlines() if line.startswith("integrated-gradients ")]
+        for told in (wide, narrow)
+    )
+    assert len(pieces) > len(whole) == 8
+    assert sorted(chain(*pieces)) == sorted(chain(*whole))
+
+
+STRANGE = r"a|b_$x$ [red]c[/] {d} 50% #1 & <i>\~^"
+
+
+def test_strange_names_are_shown_as_they_stand(tmp_path):
+    run = made(tmp_path, lambda row: {"method": STRANGE} if row["method"] == "vanilla" else None)
+    replace(run.spec, methods=(STRANGE, "gradcam")).save(tmp_path)
+    run = Run(tmp_path)
+    console = Console(file=io.StringIO(), width=200)
+    show(run, console)
+    assert console.file.getvalue().count(STRANGE) >= 8
+    row = next(line for line in registry.get("markdown")(run).splitlines() if line.startswith(r"| a\|"))
+    assert row.startswith(r"| a\|b\_$x$ [red]c[/] {d} 50% #1 & \<i>\\~^ | ")
+    line = next(line for line in registry.get("latex")(run).splitlines() if line.startswith("a|b"))
+    told = r"a|b\_\$x\$ [red]c[/] \{d\} 50\% \#1 \& <i>\textbackslash{}\textasciitilde{}\textasciicircum{} & "
+    assert line.startswith(told)
 
 
 def test_the_command_writes_a_file_without_torch(tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table as Drawn
+from rich.text import Text
 
 from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.run import Run
-from agop.report.tables import Figure, sensitivity, tables
+from agop.report.tables import Figure, Table, sensitivity, tables
 
 _COLOURS = {HOLDS: "green", FAILS: "red"}
 
@@ -17,11 +20,10 @@ def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
     console.print(f"Means over {run.spec.intervals}, best in bold; beside them, dim, the paper's figure\n")
     for table in [*tables(run), *sensitivity(run)]:
-        drawn = Drawn("method", *table.labels, title=table.title, title_justify="left", box=None, pad_edge=False)
-        for method, cells in table.rows.items():
-            drawn.add_row(method, *(_cell(cells[metric]) for metric in table.columns))
-        console.print(drawn)
-        console.print()
+        console.print(table.title, style="italic", markup=False, soft_wrap=True)
+        for drawn in _drawn(table, console):
+            console.print(drawn)
+            console.print()
     claims = check(run)
     if claims:
         console.print("The paper's claims", style="bold")
@@ -34,8 +36,26 @@ def show(run: Run, console: Console) -> None:
     console.print(advice(run), soft_wrap=True, markup=False)
 
 
-def _cell(cell: Figure) -> str:
+def _drawn(table: Table, console: Console) -> Iterator[Drawn]:
+    """The table, its columns in as many pieces, one below the other, as the console is too narrow for."""
+    columns, endless = list(zip(table.columns, table.labels, strict=True)), console.options.update(width=10_000)
+    while columns:
+        count = len(columns)
+        while count > 1 and console.measure(_piece(table, columns[:count]), options=endless).maximum > console.width:
+            count -= 1
+        yield _piece(table, columns[:count])
+        columns = columns[count:]
+
+
+def _piece(table: Table, columns: list[tuple[str, str]]) -> Drawn:
+    drawn = Drawn("method", *(label for _, label in columns), box=None, pad_edge=False)
+    for method, cells in table.rows.items():
+        drawn.add_row(Text(method), *(_cell(cells[metric]) for metric, _ in columns))
+    return drawn
+
+
+def _cell(cell: Figure) -> Text:
     if cell.ours is None:
-        return "–"
-    ours = f"[bold]{cell.ours.mean:.3f}[/]" if cell.best else f"{cell.ours.mean:.3f}"
-    return ours if cell.paper is None else f"{ours} [dim]{cell.paper:.3f}[/]"
+        return Text("–")
+    ours = Text(f"{cell.ours.mean:.3f}", style="bold" if cell.best else "")
+    return ours if cell.paper is None else Text.assemble(ours, " ", (f"{cell.paper:.3f}", "dim"))

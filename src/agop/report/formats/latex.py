@@ -6,6 +6,10 @@ from agop.report.formats import report_format
 from agop.report.run import Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 
+_ESCAPES = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
+} | {character: "\\" + character for character in "_%&#${}"}  # fmt: skip
+
 
 @report_format
 def latex(run: Run) -> str:
@@ -16,10 +20,10 @@ def latex(run: Run) -> str:
 def _table(table: Table) -> str:
     head = " & ".join(label.replace(" ↓", r"$\downarrow$") for label in table.labels)
     lines = [
-        method.replace("_", r"\_") + " & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
+        _escaped(method) + " & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
-    title = table.title.replace("_", r"\_").replace("%", r"\%").replace("–", "--")
+    title = _escaped(table.title)
     return "\n".join(
         [
             r"\begin{table}[t]",
@@ -34,6 +38,11 @@ def _table(table: Table) -> str:
             r"\end{table}",
         ]
     )
+
+
+def _escaped(text: str) -> str:
+    """As LaTeX shows it as it stands; "<" and "|" need the T1 font encoding, as in every text."""
+    return text.translate(str.maketrans(_ESCAPES))
 
 
 def _cell(cell: Figure) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
@@ -27,12 +29,12 @@ def markdown(run: Run) -> str:
         "in parentheses the paper's figure.",
         "The best of a column is bold.",
         "",
-        f"**In short:** {advice(run)}",
+        f"**In short:** {_escaped(advice(run))}",
         *_claims(run),
         *(line for remark in remarks(run) for line in ("", remark)),
     ]
     for table in [*tables(run), *sensitivity(run)]:
-        lines += ["", f"## {table.title}", "", *_lines(table)]
+        lines += ["", f"## {_escaped(table.title)}", "", *_lines(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -57,9 +59,14 @@ def _network(run: Run) -> list[str]:
 def _lines(table: Table) -> list[str]:
     head = ["| method | " + " | ".join(table.labels) + " |", "|---" * (len(table.labels) + 1) + "|"]
     return head + [
-        f"| {method} | " + " | ".join(_cell(cells[metric]) for metric in table.columns) + " |"
+        f"| {_escaped(method)} | " + " | ".join(_cell(cells[metric]) for metric in table.columns) + " |"
         for method, cells in table.rows.items()
     ]
+
+
+def _escaped(text: str) -> str:
+    """With a backslash before what would be read as a mark; an underscore inside a word is none."""
+    return re.sub(r"[\\|*`<]|\b_\B|\B_\b", r"\\\g<0>", text)
 
 
 def _cell(cell: Figure) -> str:
