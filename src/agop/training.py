@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from agop.accumulator import Accumulator
@@ -14,6 +13,7 @@ from agop.collecting import Collector
 from agop.errors import FileError, InputError, warn
 from agop.fingerprint import parameters_digest
 from agop.gradients import Gradients, check_model
+from agop.ranks import rank_and_count
 from agop.statistic import AGOP, TRAINING
 
 
@@ -84,8 +84,7 @@ class AGOPTrainingHook:
 
     def so_far(self) -> AGOP:
         """The statistic of this process alone. No collective: `finalize` joins all ranks."""
-        ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        place = {"rank": dist.get_rank() if ranks > 1 else 0, "ranks": ranks}
+        place = dict(zip(("rank", "ranks"), rank_and_count(), strict=True))
         return self._agop(self._collector.sums, **place, parameters=parameters_digest(self.model))
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from agop.accumulator import Accumulator
 from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
 from agop.fitting import images_and_labels
+from agop.interop.states import of_all_ranks, share_of_rank
 from agop.statistic import AGOP
 from agop.training import AGOPTrainingHook
 
@@ -175,19 +174,13 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
         """The hook's state of every rank, for the checkpoint. A collective, as Trainer.save_checkpoint is."""
         if self._hook is None:
             return self._loaded or {}
-        mine = self._hook.state_dict()
-        if not _distributed():
-            return {"ranks": [mine]}
-        # Of each rank its own, not their sum: a float64 sum in another order would differ in its last bit.
-        ranks: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(ranks, mine)
-        return {"ranks": ranks}
+        return {"ranks": of_all_ranks(self._hook)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint, in a fit; one that is loaded for Trainer.test changes nothing."""
         self._loaded = state
         if self._fitting and self._hook is not None:
-            self._hook.load_state_dict(_share_of_rank(state["ranks"]))
+            self._hook.load_state_dict(share_of_rank(state["ranks"]))
             self._loaded = None
 
     def _explained(self, module: Any) -> nn.Module:
@@ -228,21 +221,3 @@ def _top(diagonal: Tensor) -> float:
     """The share of diag(M) in its highest hundredth."""
     values = diagonal.flatten()
     return float(values.topk(-(-len(values) // 100)).values.sum() / values.sum())
-
-
-def _share_of_rank(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Each rank's own state; with another number of ranks, that of all for rank 0 and none for the others."""
-    here, rank = (dist.get_world_size(), dist.get_rank()) if _distributed() else (1, 0)
-    if here == len(ranks):
-        return ranks[rank]
-    sums = Accumulator(ranks[0]["sums"]["per_class"])
-    for state in ranks if rank == 0 else []:
-        part = Accumulator(sums.per_class)
-        part.load_state_dict(state["sums"])
-        sums = sums.merge(part)
-    seen = sum(state["seen"] for state in ranks) if rank == 0 else 0
-    return ranks[0] | {"sums": sums.state_dict(), "seen": seen}
-
-
-def _distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()

@@ -16,6 +16,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
+from agop.interop.states import State, of_all_ranks, share_of_rank
+from agop.ranks import rank_and_count
 from agop.statistic import AGOP
 from agop.training import AGOPTrainingHook
 
@@ -30,8 +32,8 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
 
     Trainer(…, callbacks=[AGOPTrainerCallback()]) is all: every micro-batch counts once, with the weights it was
     trained with. At the end the statistic is in `prior` and in the file `out`, by default agop.safetensors in the
-    output folder; the log tells `agop_count`. Checkpoints hold what was collected so far, in trainer_state.json.
-    The other options are AGOPTrainingHook's; its steps are micro-batches.
+    output folder; the log tells `agop_count`, of the first process. Checkpoints hold what every process collected, in
+    trainer_state.json. The other options are AGOPTrainingHook's; its steps are micro-batches.
 
     The batch is seen on its way into the model. Where the labels do not come along (label smoothing, a loss function
     of one's own) or the model is compiled, use AGOPTrainerCallback().attach(trainer) instead.
@@ -58,6 +60,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         }  # fmt: skip
         AGOPTrainingHook(nn.Identity(), **self._options)  # type: ignore[arg-type]  # wrong options are told at once
         self._hook: AGOPTrainingHook | None = None
+        self._gathered: tuple[int, list[State]] = (0, [])
         self._batch: tuple[Any, Any] | None = None
         self._listening: RemovableHandle | None = None
         self._attached = False
@@ -94,7 +97,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         self.prior = None
         self._hook = AGOPTrainingHook(model, **self._options)  # type: ignore[arg-type]  # checked when made
         if state.global_step:
-            self._resume(state, self._hook, args.world_size)
+            self._resume(state, self._hook)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Look out for the first micro-batch of a step."""
@@ -109,13 +112,19 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         """Count the last micro-batch of a step, before the weights change."""
         self._count()
 
-    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-        """Before a checkpoint: the trainer adds the states of two such callbacks to those of the checkpoint before."""
-        name = type(self).__name__
-        if isinstance(state.stateful_callbacks.get(name), list):
-            state.stateful_callbacks[name] = []
+    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Be ready for a checkpoint."""
+        last = state.global_step >= state.max_steps
+        due = last or (state.save_steps > 0 and state.global_step % state.save_steps == 0)
+        self._before_checkpoint(state, due and args.save_strategy == "steps")
 
-    on_epoch_end = on_step_end
+    def on_epoch_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Be ready for a checkpoint."""
+        self._before_checkpoint(state, args.save_strategy == "epoch")
+
+    def on_evaluate(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Be ready for a checkpoint."""
+        self._before_checkpoint(state, args.save_strategy == "best")
 
     def on_log(self, _: Any, state: Any, __: Any, logs: dict[str, Any] | None = None, **___: Any) -> None:
         """Tell the count beside the loss."""
@@ -137,19 +146,40 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
     def state(self) -> dict[str, Any]:
         """What the trainer writes into a checkpoint's trainer_state.json."""
         options = self._options | {"out": None if self.out is None else str(self.out)}
-        return {"args": options, "attributes": {"collected": None if self._hook is None else _text(self._hook)}}
+        return {"args": options, "attributes": {"collected": None if self._hook is None else self._text(self._hook)}}
 
-    def _resume(self, state: Any, hook: AGOPTrainingHook, processes: int) -> None:
+    def _before_checkpoint(self, state: Any, due: bool) -> None:
+        """Gather what the ranks have, for only one of them is asked for its state.
+
+        That it is due, each rank tells from the same arguments: a checkpoint that a signal or a callback asks of one
+        rank must not leave the others waiting, and has this rank's state alone.
+        """
+        if due and self._hook is not None:
+            self._gathered = self._hook.steps, of_all_ranks(self._hook)
+        # The trainer adds the states of two such callbacks to those of the checkpoint before.
+        name = type(self).__name__
+        if isinstance(state.stateful_callbacks.get(name), list):
+            state.stateful_callbacks[name] = []
+
+    def _text(self, hook: AGOPTrainingHook) -> str:
+        """What the ranks collected, as text for a JSON file."""
+        steps, states = self._gathered
+        ranks = states if states and steps == hook.steps else [hook.state_dict()]
+        buffer = io.BytesIO()
+        torch.save({"ranks": ranks, "of": rank_and_count()[1]}, buffer)
+        return b64encode(buffer.getvalue()).decode()
+
+    def _resume(self, state: Any, hook: AGOPTrainingHook) -> None:
         found = state.stateful_callbacks.get(type(self).__name__) or []
         alike = [one for one in found if one["args"] == self.state()["args"]] if isinstance(found, list) else [found]
         collected = alike[-1]["attributes"].get("collected") if alike else None
         if collected is None:
             warn(f"the checkpoint holds no AGOP: collected from step {state.global_step} on")
             return
-        if processes > 1:
-            warn("the checkpoint holds what the first process collected, and not the other ones")
-        if state.is_world_process_zero:
-            hook.load_state_dict(torch.load(io.BytesIO(b64decode(collected)), weights_only=True))
+        found = torch.load(io.BytesIO(b64decode(collected)), weights_only=True)
+        if len(found["ranks"]) < found["of"]:
+            warn(f"the checkpoint holds what one of {found['of']} processes collected: it was not made on schedule")
+        hook.load_state_dict(share_of_rank(found["ranks"]))
 
     def _listen(self) -> None:
         """Wait for one training batch at the model's door: a hook that removes itself leaves nothing after an error."""
@@ -217,10 +247,3 @@ def _precision_of_the_weights(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.forward = wrapped
-
-
-def _text(hook: AGOPTrainingHook) -> str:
-    """What a hook collected, as text for a JSON file."""
-    buffer = io.BytesIO()
-    torch.save(hook.state_dict(), buffer)
-    return b64encode(buffer.getvalue()).decode()

@@ -42,7 +42,7 @@ def _table(table: Table) -> str:
 
 def _escaped(text: str) -> str:
     """As LaTeX shows it as it stands; "<" and "|" need the T1 font encoding, as in every text."""
-    return text.translate(str.maketrans(_ESCAPES))
+    return "".join(_ESCAPES.get(character, character) for character in text)
 
 
 def _cell(cell: Figure) -> str:
