@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agop.report.claims.xai_tris import FIXED
-from agop.report.run import Estimate, Run
+from agop.report.estimate import Estimate
+from agop.report.run import Run
 from agop.report.winners import CONTROLS, competing, first, headline, leader, level
 
 _LISTED = 4
@@ -22,7 +23,9 @@ _WHERE = (
 def advice(run: Run) -> str:
     """What to take where, with the lead over the next method and its interval."""
     metric = headline(run)
-    told = f"by {run.metrics[metric]['label']}, " + "; ".join(
+    apart = {"uncorrelated", "correlated"} <= set(run.spec.backgrounds)
+    where = " on uncorrelated backgrounds" if apart else ""
+    told = f"by {run.metrics[metric]['label']}{where}, " + "; ".join(
         f"{where}{_Group(run, scenarios, metric).told()}" for where, scenarios in _groups(run)
     )
     return told[0].upper() + told[1:] + "."

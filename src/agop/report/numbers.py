@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from agop.report.run import Estimate
+from agop.report.estimate import Estimate
 
 
 def number(value: float | None, metric: str) -> str:

@@ -1,12 +1,11 @@
-"""A run folder as a report sees it: rows, and estimates over seeds or samples with bootstrap intervals."""
+"""A run folder as a report sees it: rows, and estimates over seeds or samples."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,50 +15,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load
 
 from agop.files import read_whole
+from agop.report.estimate import ANY, Estimate, Range
 from agop.runs.rows import Row, read
 from agop.runs.spec import Cell, RunSpec
 
-_DRAWS, _MOST_DRAWN = 4000, 2000
 Place = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds or samples with its bootstrap 95 % interval; no interval from fewer than two of them."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds or samples."""
-        return float(np.mean(self.values))
-
-    @cached_property
-    def interval(self) -> tuple[float, float] | None:
-        """The 2.5th and 97.5th percentile of means over values drawn with replacement; of many values, which would take
-        gigabytes to draw, the normal interval, which is the same by then.
-        """
-        if len(self.values) < 2:
-            return None
-        if len(self.values) > _MOST_DRAWN:
-            reach = 1.96 * float(np.std(self.values, ddof=1)) / len(self.values) ** 0.5
-            return self.mean - reach, self.mean + reach
-        means = _draws(len(self.values)) @ np.array(self.values)
-        low, high = np.percentile(means, [2.5, 97.5])
-        return float(low), float(high)
-
-    def __str__(self) -> str:
-        if self.interval is None:
-            return f"{self.mean:.3f}"
-        return f"{self.mean:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
-
-
-@lru_cache(maxsize=8)
-def _draws(count: int) -> NDArray[np.float64]:
-    """How much each of so many values weighs in the mean of each draw (draws, count): the same for all estimates."""
-    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _DRAWS)
-    weights: NDArray[np.float64] = drawn / count
-    return weights
 
 
 class Run:
@@ -106,7 +66,14 @@ class Run:
     ) -> Estimate | None:
         """The mean over seeds or samples, or None where there is no value; masks of the main kind if not told."""
         found = self.values(scenario, background, method, metric, masks)
-        return Estimate(tuple(found.values())) if found else None
+        return Estimate(tuple(found.values()), self._bounds(metric, masks or self.spec.masks)) if found else None
+
+    def _bounds(self, metric: str, masks: str) -> Range:
+        """What a mean cannot leave; a metric of someone's own may say nothing about it."""
+        if metric in ("accuracy", "coverage", "milliseconds"):
+            return 0, ANY[1] if metric == "milliseconds" else 1
+        low, high = self.metrics[metric].get("bounds") or ANY
+        return (-high if masks == "signed" else low), high
 
     def difference(
         self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None

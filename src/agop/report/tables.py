@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from agop.report.run import Estimate, Run, paper
+from agop.report.estimate import Estimate
+from agop.report.numbers import number
+from agop.report.run import Place, Run, paper
+from agop.report.winners import CONTROLS
 
 # The benchmarks of the paper; another run's "linear" is not its.
 _PAPERS = ("xai-tris", "clevr-xai")
@@ -14,14 +16,11 @@ _PAPERS = ("xai-tris", "clevr-xai")
 
 @dataclass(frozen=True)
 class Figure:
-    """One score: ours with its interval, the paper's, whether ours is the best of its column, and whether it counts
-    enough samples to be.
-    """
+    """One score: ours with its interval, the paper's, and whether ours is the best of its column."""
 
     ours: Estimate | None
     paper: float | None
     best: bool
-    fair: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,11 @@ class Table:
     labels: tuple[str, ...]
     rows: dict[str, dict[str, Figure]]
     note: str = ""
+
+    @property
+    def cites_paper(self) -> bool:
+        """True if a figure of the paper's stands beside one of ours."""
+        return any(cell.paper is not None for row in self.rows.values() for cell in row.values())
 
     @property
     def title(self) -> str:
@@ -67,16 +71,10 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
         for method in methods
     }
     columns = tuple(metric for metric in run.metrics if any(row[metric] for row in found.values()))
-    fair = {metric: [m for m in found if run.fair(scenario, background, m, metric, masks)] for metric in columns}
-    best = {metric: _best([found[m][metric] for m in fair[metric]], run.metrics[metric]) for metric in columns}
+    best = {metric: _best(run, found, metric, (scenario, background, masks)) for metric in columns}
     rows = {
         method: {
-            metric: Figure(
-                row[metric],
-                figures.get(method, {}).get(metric),
-                method in fair[metric] and _is_best(row[metric], best[metric]),
-                method in fair[metric],
-            )
+            metric: Figure(row[metric], figures.get(method, {}).get(metric), method in best[metric])
             for metric in columns
         }
         for method, row in found.items()
@@ -93,17 +91,12 @@ def _figures(scenario: str, background: str, masks: str) -> dict[str, dict[str, 
     return dict(paper().get(scenario, {})) if told else {}
 
 
-def _is_best(estimate: Estimate | None, best: float | None) -> bool:
-    return estimate is not None and _shown(estimate) == best
-
-
-def _best(estimates: list[Estimate | None], about: dict[str, Any]) -> float | None:
-    means = [_shown(estimate) for estimate in estimates if estimate is not None]
+def _best(run: Run, found: dict[str, dict[str, Estimate | None]], metric: str, place: Place) -> list[str]:
+    """The best methods of a column: what looks equal is equally best. Controls do not compete."""
+    scenario, background, masks = place
+    fair = [m for m in found if m not in CONTROLS and run.fair(scenario, background, m, metric, masks)]
+    means = {method: estimate.mean for method in fair if (estimate := found[method][metric])}
     if not means:
-        return None
-    return max(means) if about["higher_is_better"] else min(means)
-
-
-def _shown(estimate: Estimate) -> float:
-    """To the digits that a table shows: what looks equal is equally best."""
-    return round(estimate.mean, 3)
+        return []
+    best = (max if run.metrics[metric]["higher_is_better"] else min)(means.values())
+    return [method for method, mean in means.items() if number(mean, metric) == number(best, metric)]

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, remarks
+from agop.report.numbers import number
 from agop.report.run import Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 
@@ -18,8 +19,10 @@ _COLOURS = {HOLDS: "green", FAILS: "red"}
 
 def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
-    console.print(f"Means over {run.spec.intervals}, best in bold; beside them, dim, the paper's figure\n")
-    for table in [*tables(run), *sensitivity(run)]:
+    found = [*tables(run), *sensitivity(run)]
+    cited = "; beside them, dim, the paper's figure" if any(table.cites_paper for table in found) else ""
+    console.print(f"Means over {run.spec.intervals}, best in bold{cited}\n")
+    for table in found:
         console.print(table.title, style="italic", markup=False, soft_wrap=True)
         for drawn in _drawn(table, console):
             console.print(drawn)
@@ -50,12 +53,12 @@ def _drawn(table: Table, console: Console) -> Iterator[Drawn]:
 def _piece(table: Table, columns: list[tuple[str, str]]) -> Drawn:
     drawn = Drawn("method", *(label for _, label in columns), box=None, pad_edge=False)
     for method, cells in table.rows.items():
-        drawn.add_row(Text(method), *(_cell(cells[metric]) for metric, _ in columns))
+        drawn.add_row(Text(method), *(_cell(cells[metric], metric) for metric, _ in columns))
     return drawn
 
 
-def _cell(cell: Figure) -> Text:
+def _cell(cell: Figure, metric: str) -> Text:
     if cell.ours is None:
         return Text("–")
-    ours = Text(f"{cell.ours.mean:.3f}", style="bold" if cell.best else "")
-    return ours if cell.paper is None else Text.assemble(ours, " ", (f"{cell.paper:.3f}", "dim"))
+    ours = Text(number(cell.ours.mean, metric), style="bold" if cell.best else "")
+    return ours if cell.paper is None else Text.assemble(ours, " ", (number(cell.paper, metric), "dim"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agop.report.run import Estimate, Run
+from agop.report.estimate import Estimate
+from agop.report.run import Run
 
 # What no one would take for an explanation: noise, and maps that know nothing of the model.
 CONTROLS = ("random", "centre", "mean-mask")

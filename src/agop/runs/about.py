@@ -25,6 +25,29 @@ def save_about(folder: Path, **told: Any) -> None:
     """Write it into the run folder, with what this run tells of itself: command, metrics, classes, network, notes."""
     about = told | {
         "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
-        "hardware": {"machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()},
+        "hardware": {
+            "processor": _processor(),
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+            "memory": _memory(),
+            "system": platform.system(),
+        },
     }
     write_whole(folder / "about.json", json.dumps(about, indent=1).encode())
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _memory() -> str:
+    """How much memory there is, where the system tells it."""
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    except (AttributeError, ValueError, OSError):
+        return ""

@@ -6,6 +6,7 @@ from agop.report.claims import clevr_xai, xai_tris
 from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked
 from agop.report.run import Run
 
+_FEW = 6
 _BENCHMARKS = {"xai-tris": xai_tris.CLAIMS, "clevr-xai": clevr_xai.CLAIMS}
 
 
@@ -15,8 +16,11 @@ def check(run: Run) -> list[Checked]:
 
 
 def remarks(run: Run) -> list[str]:
-    """What the rows say beyond the paper's claims, in sentences."""
-    return clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+    """What is to be said beyond the paper's claims, in sentences."""
+    found = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+    if run.spec.intervals == "seeds" and 1 < run.spec.seeds < _FEW:
+        found.append(f"Of {run.spec.seeds} seeds the intervals are wide: --seeds 10 decides more.")
+    return found
 
 
 __all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "remarks"]

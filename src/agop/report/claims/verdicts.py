@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agop.report.run import Estimate, Run, paper
+from agop.report.estimate import Estimate
+from agop.report.run import Run, paper
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 Verdict = tuple[str, str]

@@ -16,7 +16,8 @@ from agop.report.claims.verdicts import (
     not_run,
     sign,
 )
-from agop.report.run import Estimate, Run
+from agop.report.estimate import Estimate
+from agop.report.run import Run
 
 FIXED = ("linear", "multiplicative")
 _CLEAN = "uncorrelated"

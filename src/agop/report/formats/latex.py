@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agop.report.formats import report_format
+from agop.report.numbers import interval, number
 from agop.report.run import Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 
@@ -20,15 +21,15 @@ def latex(run: Run) -> str:
 def _table(table: Table) -> str:
     head = " & ".join(label.replace(" ↓", r"$\downarrow$") for label in table.labels)
     lines = [
-        _escaped(method) + " & " + " & ".join(_cell(cells[metric]) for metric in table.columns) + r" \\"
+        _escaped(method) + " & " + " & ".join(_cell(cells[metric], metric) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
-    title = _escaped(table.title)
+    small = r"its 95\,\% interval" + (" and the paper's figure" if table.cites_paper else "")
     return "\n".join(
         [
             r"\begin{table}[t]",
             r"\centering",
-            rf"\caption{{{title}. Below ours, in small print, its 95\,\% interval and the paper's figure.}}",
+            rf"\caption{{{_escaped(table.title)}. Beside a mean, in small print, {small}.}}",
             rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
             r"\toprule",
             rf"Method & {head} \\\midrule",
@@ -45,13 +46,11 @@ def _escaped(text: str) -> str:
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
-def _cell(cell: Figure) -> str:
+def _cell(cell: Figure, metric: str) -> str:
     if cell.ours is None:
         return "--"
-    ours = rf"\underline{{{cell.ours.mean:.3f}}}" if cell.best else f"{cell.ours.mean:.3f}"
-    small = []
-    if cell.ours.interval is not None:
-        small.append("[{:.2f}, {:.2f}]".format(*cell.ours.interval))
-    if cell.paper is not None:
-        small.append(f"paper {cell.paper:.3f}")
+    mean = number(cell.ours.mean, metric)
+    ours = rf"\underline{{{mean}}}" if cell.best else mean
+    small = [interval(cell.ours, metric)] if cell.ours.interval else []
+    small += [] if cell.paper is None else [f"paper {number(cell.paper, metric)}"]
     return ours + (rf" {{\tiny {'; '.join(small)}}}" if small else "")

@@ -7,7 +7,7 @@ import re
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
-from agop.report.numbers import counted
+from agop.report.numbers import counted, interval, number
 from agop.report.run import Run
 from agop.report.tables import Figure, Table, sensitivity, tables
 
@@ -15,7 +15,8 @@ from agop.report.tables import Figure, Table, sensitivity, tables
 @report_format
 def markdown(run: Run) -> str:
     """The report as Markdown."""
-    spec, about = run.spec, run.about
+    spec, about, found = run.spec, run.about, [*tables(run), *sensitivity(run)]
+    cited = "; in parentheses the paper's figure" if any(table.cites_paper for table in found) else ""
     lines = [
         f"# {spec.benchmark}",
         "",
@@ -25,15 +26,14 @@ def markdown(run: Run) -> str:
         f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
         "",
         *_network(run),
-        f"Means over {spec.intervals}; in brackets bootstrap 95 % intervals over {spec.intervals};",
-        "in parentheses the paper's figure.",
-        "The best of a column is bold.",
+        f"Means over {spec.intervals}; in brackets bootstrap 95 % intervals over {spec.intervals}{cited}.",
+        "The best of a column is bold; controls do not compete.",
         "",
         f"**In short:** {_escaped(advice(run))}",
         *_claims(run),
         *(line for remark in remarks(run) for line in ("", remark)),
     ]
-    for table in [*tables(run), *sensitivity(run)]:
+    for table in found:
         lines += ["", f"## {_escaped(table.title)}", "", *_lines(table)]
     return "\n".join(lines) + "\n"
 
@@ -59,7 +59,7 @@ def _network(run: Run) -> list[str]:
 def _lines(table: Table) -> list[str]:
     head = ["| method | " + " | ".join(table.labels) + " |", "|---" * (len(table.labels) + 1) + "|"]
     return head + [
-        f"| {_escaped(method)} | " + " | ".join(_cell(cells[metric]) for metric in table.columns) + " |"
+        f"| {_escaped(method)} | " + " | ".join(_cell(cells[metric], metric) for metric in table.columns) + " |"
         for method, cells in table.rows.items()
     ]
 
@@ -69,9 +69,10 @@ def _escaped(text: str) -> str:
     return re.sub(r"[\\|*`<]|\b_\B|\B_\b", r"\\\g<0>", text)
 
 
-def _cell(cell: Figure) -> str:
+def _cell(cell: Figure, metric: str) -> str:
     if cell.ours is None:
         return "–"
-    ours = f"**{cell.ours.mean:.3f}**" if cell.best else f"{cell.ours.mean:.3f}"
-    interval = "" if cell.ours.interval is None else f" [{cell.ours.interval[0]:.3f}, {cell.ours.interval[1]:.3f}]"
-    return f"{ours}{interval}" + ("" if cell.paper is None else f" ({cell.paper:.3f})")
+    mean = number(cell.ours.mean, metric)
+    told = [f"**{mean}**" if cell.best else mean, interval(cell.ours, metric)]
+    told += [] if cell.paper is None else [f"({number(cell.paper, metric)})"]
+    return " ".join(part for part in told if part)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agop.report.run import Estimate, Place, Run
+from agop.report.estimate import Estimate
+from agop.report.run import Place, Run
 from agop.report.winners import CONTROLS, headline
 
 

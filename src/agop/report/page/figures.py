@@ -51,10 +51,9 @@ def _shown(run: Run, table: Table, place: int, undefined: _Undefined) -> Shown:
         (metric, label, bool(run.metrics[metric]["higher_is_better"]))
         for metric, label in zip(table.columns, table.labels, strict=True)
     ]
-    best = {metric: _best(table, metric, up) for metric, _, up in columns}
     lines = {
         method: [
-            _entry(run, method, metric, cells[metric], best[metric], undefined[where].get((method, metric)))
+            _entry(run, method, metric, cells[metric], undefined[where].get((method, metric)))
             for metric in table.columns
         ]
         for method, cells in table.rows.items()
@@ -62,13 +61,7 @@ def _shown(run: Run, table: Table, place: int, undefined: _Undefined) -> Shown:
     return Shown(place, table.title, columns, lines, _notes(table, undefined[where]))
 
 
-def _best(table: Table, metric: str, up: bool) -> str:
-    """The best mean of a column as it is shown: what looks equal is equally best."""
-    means = [cell.ours.mean for cells in table.rows.values() if (cell := cells[metric]).ours and cell.fair]
-    return number((max(means) if up else min(means)) if means else None, metric)
-
-
-def _entry(run: Run, method: str, metric: str, cell: Figure, best: str, lost: _Lost | None) -> Entry:
+def _entry(run: Run, method: str, metric: str, cell: Figure, lost: _Lost | None) -> Entry:
     ours, label = cell.ours, run.metrics[metric]["label"]
     value = None if ours is None else ours.mean
     mean, paper = number(value, metric), "" if cell.paper is None else number(cell.paper, metric)
@@ -80,8 +73,7 @@ def _entry(run: Run, method: str, metric: str, cell: Figure, best: str, lost: _L
         told.append("a single value has no interval")
     told += [f"the paper has {paper}"] if paper else []
     told += [lost.told] if lost is not None and lost.reasons else []
-    best_of_all = ours is not None and cell.fair and mean == best
-    return Entry(mean, value, interval(ours, metric), paper, best_of_all, "; ".join(told))
+    return Entry(mean, value, interval(ours, metric), paper, cell.best, "; ".join(told))
 
 
 @dataclass

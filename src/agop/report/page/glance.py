@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from agop.report.estimate import Estimate
 from agop.report.numbers import interval, number
 from agop.report.page.colours import shade
-from agop.report.run import Estimate, Place, Run
+from agop.report.run import Place, Run
 from agop.report.winners import competing, leader, level
 
 WON, LEVEL, ABOVE = "★", "≈", "▲"

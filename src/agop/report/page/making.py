@@ -81,7 +81,8 @@ def _trainings(run: Run) -> str:
 
 def _machine(machine: dict[str, Any]) -> list[str]:
     cores = f"{machine['cores']} cores" if "cores" in machine else ""
-    return [str(part) for part in (cores, machine.get("machine"), machine.get("system")) if part]
+    parts = (cores, *(machine.get(key) for key in ("processor", "machine", "memory", "system")))
+    return [str(part) for part in parts if part]
 
 
 def _prose(docstring: str) -> str:

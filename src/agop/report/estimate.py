@@ -1,0 +1,79 @@
+"""A mean with its 95 % interval, by a bootstrap that also holds for the few seeds of a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DRAWS, _MOST_DRAWN = 4000, 2000
+_NORMAL = 1.959964
+Range = tuple[float, float]
+ANY: Range = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds or samples with its 95 % interval, which ends where the quantity does; no interval from fewer
+    than two values.
+    """
+
+    values: tuple[float, ...]
+    bounds: Range = ANY
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds or samples."""
+        return float(np.mean(self.values))
+
+    @cached_property
+    def interval(self) -> Range | None:
+        """The 2.5th and 97.5th percentile of means over values drawn with replacement, stretched as few values need.
+
+        Of many values, which would take gigabytes to draw, the normal interval, which is the same by then.
+        """
+        count = len(self.values)
+        if count < 2:
+            return None
+        if count > _MOST_DRAWN:
+            reach = _NORMAL * float(np.std(self.values, ddof=1)) / count**0.5
+            low, high = self.mean - reach, self.mean + reach
+        else:
+            low, high = np.percentile(_draws(count) @ np.array(self.values), [2.5, 97.5])
+            low, high = (self.mean + _stretch(count) * (end - self.mean) for end in (low, high))
+        return max(float(low), self.bounds[0]), min(float(high), self.bounds[1])
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.mean:.3f}"
+        return f"{self.mean:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
+
+
+@lru_cache(maxsize=8)
+def _draws(count: int) -> NDArray[np.float64]:
+    """How much each of so many values weighs in the mean of each draw (draws, count): the same for all estimates."""
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _DRAWS)
+    weights: NDArray[np.float64] = drawn / count
+    return weights
+
+
+@lru_cache(maxsize=8)
+def _stretch(count: int) -> float:
+    """How much wider than the bootstrap's a 95 % interval of few values is: 2.7 times for 3, 1.2 times for 10.
+
+    Drawn values spread by 1/n where an unbiased estimate has 1/(n − 1), and that estimate is itself uncertain, which
+    makes Student's quantile of the normal one. Without this, three seeds cover the truth three times out of four.
+    """
+    return student(count - 1) / _NORMAL * math.sqrt(count / (count - 1))
+
+
+def student(freedom: int) -> float:
+    """The 97.5th percentile of Student's t with so many degrees of freedom, by the integral of its density."""
+    points = np.linspace(0, 16, 40_001)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    density = scale * (1 + points**2 / freedom) ** (-(freedom + 1) / 2)
+    below = np.cumsum((density[1:] + density[:-1]) / 2 * points[1])
+    return float(np.interp(0.475, below, points[1:]))
