@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.cells import Scores, gallery
 from agop.errors import InputError
+from agop.explaining import configured
 from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
@@ -99,16 +101,31 @@ class Evaluation:
             means = [summary(found[name], [])["value"] for name in names]
             cells = ["–" if mean is None else f"{mean:.3f}" for mean in means] + [f"{self.milliseconds[method]:.2f}"]
             lines.append(f"{method:22}" + "".join(f"{cell:>10}" for cell in cells))
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        """The accuracy, and how many samples have undefined scores, and why; methods with the same to say together."""
+        told: dict[str, list[str]] = {}
+        for method, why in self.undefined.items():
+            reasons = Counter(reason for reason in why if reason)
+            if reasons:
+                counts = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
+                told.setdefault(
+                    f"scores of {reasons.total()} of {len(why)} samples are undefined ({counts})", []
+                ).append(method)
+        right = [] if self.accuracy is None else [f"accuracy {self.accuracy:.3f}"]
+        return right + [
+            note if len(those) == len(self.undefined) else f"{', '.join(those)}: {note}" for note, those in told.items()
+        ]
 
 
 def evaluate(
     model: nn.Module,
     images: Tensor,
     masks: Tensor,
-    methods: Sequence[str | Method] | None = None,
+    methods: str | Method | Sequence[str | Method] | None = None,
     prior: AGOP | None = None,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     target: Target = None,
     layer: Layer = None,
     batch_size: int | None = None,
@@ -122,10 +139,11 @@ def evaluate(
     With labels (N,) a report tells accuracy, too.
     """
     named = _by_name(methods, prior)
-    chosen = [all_metrics.get(name) for name in (all_metrics.names() if metrics is None else metrics)]
+    wanted = [metrics] if isinstance(metrics, str) else all_metrics.names() if metrics is None else metrics
+    chosen = [all_metrics.get(name) for name in wanted]
     if not named or not chosen:
         raise InputError("there is nothing to evaluate: give at least one method and one metric")
-    masks = torch.as_tensor(masks)
+    masks = _checked_masks(masks, images)
     known = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that need none
@@ -145,13 +163,13 @@ def evaluate(
     return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
 
 
-def _by_name(methods: Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, str | Method]:
+def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, str | Method]:
     """The methods by name; by default all that can run."""
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     found: dict[str, str | Method] = {}
-    for method in methods:
-        name = method if isinstance(method, str) else method.name
+    for method in [methods] if isinstance(methods, (str, Method)) else methods:
+        name = method if isinstance(method, str) else configured(method).name
         if name in found:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
         found[name] = method
@@ -174,6 +192,16 @@ def _empty(folder: Path) -> None:
     shutil.rmtree(folder / "cells", ignore_errors=True)
     for name in (*FILES, "spec.json", "index.html"):
         (folder / name).unlink(missing_ok=True)
+
+
+def _checked_masks(masks: Any, images: Tensor) -> Tensor:
+    found = torch.as_tensor(masks)
+    wanted = (len(images), *images.shape[2:])
+    if found.shape != wanted:
+        raise InputError(
+            f"masks have shape {tuple(found.shape)}, images {tuple(images.shape)}: give a mask an image, {wanted}"
+        )
+    return found
 
 
 def _checked_labels(labels: Any, count: int) -> Tensor | None:

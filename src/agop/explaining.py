@@ -38,7 +38,7 @@ def explain(
     the maps show themselves.
     """
     check_images(images)
-    method = _configured(method, layer)
+    method = configured(method, layer)
     targets = given(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
@@ -75,13 +75,16 @@ def _as_promised(method: Method, maps: Any, images: Tensor) -> Tensor:
     return maps.to(images.device)
 
 
-def _configured(method: Any, layer: Layer) -> Method:
+def configured(method: Any, layer: Layer = None) -> Method:
+    """The method of that name, class or configuration, with the layer if one is given."""
     if isinstance(method, str):
         method = methods.get(method)()
     elif isinstance(method, type) and issubclass(method, Method):
         method = method()
     if not isinstance(method, Method):
         raise InputError(f"method is a {type(method).__name__}: give a name or an agop.methods object")
+    if not hasattr(method, "name"):
+        raise InputError(f"{type(method).__name__} has no name: give its class one, name = 'my-method'")
     if layer is None:
         return method
     if not takes_layer(method):

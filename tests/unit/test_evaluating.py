@@ -138,6 +138,42 @@ def test_labels_of_another_shape_are_told_before_the_first_method(labels):
         agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=labels)
 
 
+def test_masks_of_another_number_or_size_are_told_before_the_first_method():
+    model, images, masks, _ = setting()
+    for wrong in (masks[:2], masks[:, :3], masks[:, None]):
+        with pytest.raises(InputError, match=r"masks have shape .*: give a mask an image, \("):
+            agop.evaluate(model, images, wrong)
+
+
+def test_one_method_and_one_metric_need_no_list():
+    model, images, masks, _ = setting()
+    found = agop.evaluate(model, images, masks, "vanilla", metrics="iou")
+    assert {name: list(scores) for name, scores in found.scores.items()} == {"vanilla": ["iou"]}
+
+
+def test_what_is_no_method_is_told():
+    class Nameless(agop.methods.Method):
+        """Without a name."""
+
+        def maps(self, job):
+            return job.images.abs().sum(1)
+
+    model, images, masks, _ = setting()
+    with pytest.raises(InputError, match=r"method is a function: give a name or"):
+        agop.evaluate(model, images, masks, ["vanilla", lambda job: None])
+    with pytest.raises(InputError, match=r"Nameless has no name: give its class one"):
+        agop.evaluate(model, images, masks, [Nameless()])
+
+
+def test_the_table_says_how_many_scores_are_undefined_and_the_accuracy():
+    model, images, masks, _ = setting()
+    masks[0] = False
+    told = repr(agop.evaluate(model, images, masks, ["vanilla", "random"], metrics=["iou"], labels=[0] * len(images)))
+    count = len(images)
+    assert told.splitlines()[-1] == f"scores of 1 of {count} samples are undefined (mask is empty: 1)"
+    assert told.splitlines()[-2].startswith("accuracy 0.") or told.splitlines()[-2] == "accuracy 1.000"
+
+
 def test_labels_may_be_a_list_and_masks_of_any_numbers():
     model, images, masks, _ = setting()
     found = agop.evaluate(model, images, masks.bfloat16(), ["vanilla"], metrics=["iou"], labels=[0, 1, 2, 0, 1, 2])
