@@ -16,10 +16,10 @@ from agop import metrics
 from agop.errors import FileError, InputError
 from agop.plot.figures import LINES, figure
 from agop.plot.growing import growth, snapshots_in
-from agop.runs.rows import Row, read
+from agop.runs.rows import Row, curves, read
 from agop.runs.spec import RunSpec
 
-Curves = dict[tuple[str, str], dict[str, dict[int, list[float]]]]
+Lines = dict[tuple[str, str], dict[str, dict[int, list[float]]]]
 
 
 def convergence(run: str | os.PathLike[str], *, metric: str = "iou") -> Figure:
@@ -38,13 +38,13 @@ def convergence(run: str | os.PathLike[str], *, metric: str = "iou") -> Figure:
 
 def _of_run(folder: Path, metric: str) -> Figure:
     label = metrics.get(metric).label
-    spec, curves = RunSpec.load(folder), _curves(_rows(folder), metric)
+    spec, lines = RunSpec.load(folder), _curves(_rows(folder), metric)
     drawn = figure(max(4.5, 2.4 * len(spec.scenarios) + 0.4), 2.0 * len(spec.backgrounds) + 0.9)
     grid = drawn.subplots(len(spec.backgrounds), len(spec.scenarios), squeeze=False, sharex=True, sharey=True)
     for background, line in zip(spec.backgrounds, grid, strict=True):
         for scenario, axes in zip(spec.scenarios, line, strict=True):
             axes.set_visible(spec.has(scenario, background))
-            _panel(axes, curves, (scenario, background), label)
+            _panel(axes, lines, (scenario, background), label)
             axes.set_title(f"{scenario}, {background}".replace("_", " "), fontsize="small")
         line[0].set_ylabel(f"{label}, accuracy")
     for axes in grid[-1]:
@@ -67,24 +67,24 @@ def _rows(folder: Path) -> list[Row]:
         raise FileError(f"{folder} has no rows of convergence: nothing was noted while its models trained") from None
 
 
-def _curves(rows: list[Row], metric: str) -> Curves:
-    """The defined values by scenario and background, method and step: those of the metric, and the accuracy."""
-    found: Curves = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for row in rows:
-        if row["metric"] in (metric, "accuracy") and row["value"] is not None:
-            found[row["scenario"], row["background"]][row["method"]][row["step"]].append(row["value"])
-    if not any(method != "model" for curves in found.values() for method in curves):
+def _curves(rows: list[Row], metric: str) -> Lines:
+    """The values by scenario and background, method and step: those of the metric, and the accuracy."""
+    found: Lines = defaultdict(dict)
+    for (scenario, background, method, name), values in curves(rows).items():
+        if name in (metric, "accuracy"):
+            found[scenario, background][method] = values
+    if not any(method != "model" for lines in found.values() for method in lines):
         noted = sorted({row["metric"] for row in rows} - {"accuracy"})
         raise InputError(f"{metric} was not noted while the models trained: give one of {', '.join(noted)}")
     return found
 
 
-def _panel(axes: Axes, curves: Curves, place: tuple[str, str], label: str) -> None:
+def _panel(axes: Axes, lines: Lines, place: tuple[str, str], label: str) -> None:
     """The lines of a scenario and background; a method has the same line in every panel."""
-    methods = sorted({name for found in curves.values() for name in found}, key=lambda name: (name != "model", name))
+    methods = sorted({name for found in lines.values() for name in found}, key=lambda name: (name != "model", name))
     for method, style in zip(methods, cycle(LINES), strict=False):
-        if method in curves.get(place, {}):
-            steps, values = zip(*sorted(curves[place][method].items()), strict=True)
+        if method in lines.get(place, {}):
+            steps, values = zip(*sorted(lines[place][method].items()), strict=True)
             named = "accuracy" if method == "model" else f"{label} of {method}"
             alone = "o" if len(steps) == 1 else None
             axes.plot(steps, [np.mean(seeds) for seeds in values], label=named, marker=alone, **style)

@@ -16,7 +16,7 @@ from safetensors.numpy import load
 
 from agop.files import read_whole
 from agop.report.estimate import ANY, Estimate, Range
-from agop.runs.rows import Row, read
+from agop.runs.rows import Curves, Row, curves, read
 from agop.runs.spec import Cell, RunSpec
 
 Place = tuple[str, str, str]
@@ -54,6 +54,11 @@ class Run:
         if self.spec.epochs == 0 or (path.exists() and path.stat().st_size == 0):
             return []
         return read(self.folder, "convergence.jsonl")
+
+    @cached_property
+    def curves(self) -> Curves:
+        """The values at each snapshot, by scenario, background, method and metric."""
+        return curves(self.convergence)
 
     def has(self, scenario: str, background: str, *methods: str) -> bool:
         """True if the run has these methods there."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from agop.files import read_whole, write_whole
 from agop.runs.spec import RunSpec
 
 Row = dict[str, Any]
+Curves = dict[tuple[str, str, str, str], dict[int, list[float]]]
 FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
 
 
@@ -42,3 +45,13 @@ def _parsed(path: Path) -> list[Row]:
     if not lines or not lines[-1].endswith("\n"):
         raise ValueError(f"{path} is cut short")
     return [json.loads(line) for line in lines]
+
+
+def curves(rows: Iterable[Row]) -> Curves:
+    """The values of all seeds at each step, where they are defined, by scenario, background, method and metric."""
+    found: Curves = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["value"] is not None:
+            where = row["scenario"], row["background"], row["method"], row["metric"]
+            found[where][int(row["step"])].append(float(row["value"]))
+    return found

@@ -24,11 +24,11 @@ def training(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
 
 def _curves(run: Run, scenario: str, background: str) -> dict[str, dict[str, Any]]:
     """By method and metric: steps, and the mean, least and greatest value over the seeds at each."""
-    values: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for row in run.convergence:
-        if (row["scenario"], row["background"]) == (scenario, background) and row["value"] is not None:
-            values[row["method"]][row["metric"]][int(row["step"])].append(float(row["value"]))
-    return {method: {metric: _curve(steps) for metric, steps in metrics.items()} for method, metrics in values.items()}
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for (*place, method, metric), values in run.curves.items():
+        if place == [scenario, background]:
+            found[method][metric] = _curve(values)
+    return found
 
 
 def _curve(values: dict[int, list[float]]) -> dict[str, Any]:
