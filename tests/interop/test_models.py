@@ -361,6 +361,8 @@ def test_the_example_runs_with_timm(tmp_path):
     example = HERE.parents[1] / "examples" / "with_timm.py"
     code = f"import runpy; import tests.interop.operators; runpy.run_path({str(example)!r}, run_name='__main__')"
     done = run_beside([sys.executable, "-c", code], cwd=tmp_path)
+    if "this example needs timm, which cannot be imported here" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
     assert "AGOP(" in done.stdout
 

@@ -158,10 +158,11 @@ def test_a_hugging_face_folder(tmp_path):
 
 
 def run_beside(code: str, **more) -> subprocess.CompletedProcess:
-    """Python with the registry's torchvision and timm on its path; the stand-in for the operators is ours."""
+    """Python with the registry's torchvision and timm on its path."""
     if not BESIDE.is_dir():
         pytest.skip("torchvision and timm are not there: `make .venv` puts them beside the environment")
-    environment = os.environ | {"PYTHONPATH": f"{BESIDE}{os.pathsep}{os.getcwd()}", "HF_HUB_OFFLINE": "1"}
+    path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), os.getcwd()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
@@ -172,19 +173,12 @@ def run_beside(code: str, **more) -> subprocess.CompletedProcess:
     )
 
 
-STAND_IN = """
-    import torch
-    for name in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
-
-
 def test_a_broken_torchvision_beside_us():
     done = run_beside("""
         try:
             import torchvision
-        except RuntimeError as error:
-            print("broken:", error)
+        except Exception as error:
+            print("broken:", type(error).__name__)
         import torch, agop
         from agop.networks import CNN8by8, load_model
         images = torch.randn(2, 1, 8, 8)
@@ -197,7 +191,8 @@ def test_a_broken_torchvision_beside_us():
             print(error)
     """)
     assert done.returncode == 0, done.stderr
-    assert "broken: operator torchvision::nms does not exist" in done.stdout
+    if "broken: RuntimeError" not in done.stdout:
+        pytest.skip("the torchvision here is not one for another torch")
     assert "torchvision is installed but cannot be imported (RuntimeError" in done.stdout
     assert "match torch" in done.stdout
 
@@ -206,9 +201,15 @@ def test_torchvision_and_timm_models(tmp_path):
     torch.save(ResNet18().state_dict(), tmp_path / "resnet18.pth")
     torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
     done = run_beside(
-        STAND_IN
-        + f"""
-    import agop, warnings
+        f"""
+    import sys, warnings
+    import torch
+    import tests.interop.operators
+    try:
+        import timm, torchvision
+    except Exception as error:
+        sys.exit(f"cannot be imported here: {{type(error).__name__}}: {{error}}")
+    import agop
     from agop.networks import ResNet18, load_model
     warnings.simplefilter("ignore")
     theirs, ours = load_model("torchvision:resnet18", {str(tmp_path / "resnet18.pth")!r}), ResNet18()
@@ -216,7 +217,6 @@ def test_torchvision_and_timm_models(tmp_path):
     images = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
     assert load_model("torchvision:resnet18", {str(tmp_path / "seven.pth")!r}, classes=7).fc.out_features == 7
-    import timm
     vit = timm.create_model("vit_tiny_patch16_224", num_classes=3)
     torch.save(vit.state_dict(), {str(tmp_path / "vit.pth")!r})
     loaded = load_model("timm:vit_tiny_patch16_224", {str(tmp_path / "vit.pth")!r}, classes=3)
@@ -228,5 +228,7 @@ def test_torchvision_and_timm_models(tmp_path):
         print(error)
     """
     )
+    if done.stderr.startswith("cannot be imported here"):
+        pytest.skip(f"torchvision or timm {done.stderr}")
     assert done.returncode == 0, done.stderr
     assert "--weights FILE" in done.stdout
