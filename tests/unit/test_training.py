@@ -240,6 +240,41 @@ def test_gradients_that_are_not_finite(bad):
     assert prior.diagonal.isfinite().all()
 
 
+class Rooted(torch.nn.Module):
+    """Takes √x of one pixel, whose gradient is infinite at 0 and NaN below; the logits stay finite."""
+
+    def __init__(self, below):
+        super().__init__()
+        self.rest, self.below = zoo.made("plain"), below
+
+    def forward(self, x):
+        pixel = x[:, 0, 5, 7]
+        # torch.where drops the NaN of a negative root from the logits, but not from the gradient.
+        root = torch.where(pixel < 0, 0.0, pixel.sqrt()) if self.below else pixel.sqrt()
+        return self.rest(x) + root[:, None]
+
+
+@pytest.mark.parametrize("below", [True, False], ids=["NaN", "infinite"])
+def test_a_gradient_that_is_not_finite_at_one_pixel_only(below):
+    images = zoo.images(6).abs()
+    images[4, 0, 5, 7] = -1.0 if below else 0.0
+    model = Rooted(below)
+    gradient = agop.input_gradients(model, images).values[4]
+    assert (gradient[0, 5, 7].isnan() if below else gradient[0, 5, 7].isinf()).item()
+    assert (~gradient.isfinite()).sum() == 1
+    hook = agop.AGOPTrainingHook(model, only_correct=False)
+    with pytest.raises(GradientError, match=r"sample 4 of this batch is NaN or infinite \(1 of 6 samples\)"):
+        hook.step(images)
+    assert hook.count == 0
+    others = [0, 1, 2, 3, 5]
+    skipping, kept = (agop.AGOPTrainingHook(model, only_correct=False, nan="skip") for _ in range(2))
+    skipping.step(images)
+    kept.step(images[others])
+    prior = skipping.finalize()
+    assert (prior.count, prior.provenance["skipped"]) == (5, 1)
+    torch.testing.assert_close(prior.diagonal, kept.finalize().diagonal)
+
+
 def test_no_sample_counted_is_an_error_that_says_why():
     hook = agop.AGOPTrainingHook(zoo.made("plain"))
     with pytest.raises(NoSamplesError, match="never called"):
