@@ -504,11 +504,28 @@ def test_options_that_make_no_sense_are_told_at_once(options):
 
 
 def test_sharded_weights_are_refused():
-    from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
+    from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy
 
     check_strategy(DDPStrategy())
-    with pytest.raises(ModelError, match="FSDPStrategy splits the weights"):
-        check_strategy(FSDPStrategy())
+    for strategy in (FSDPStrategy(), ModelParallelStrategy()):
+        with pytest.raises(ModelError, match=f"{type(strategy).__name__} splits the weights"):
+            check_strategy(strategy)
+
+
+def test_of_deepspeed_only_the_stage_that_splits_the_weights_is_refused():
+    """Lightning makes a DeepSpeedStrategy only where deepspeed is installed, which wants a compiler and GPUs; so this is
+    one that was not made, with the configuration that the real one tells its stage by.
+    """
+    from lightning.pytorch.strategies import DeepSpeedStrategy
+
+    strategy = object.__new__(DeepSpeedStrategy)
+    for stage in (1, 2, 3):
+        strategy.config = {"zero_optimization": {"stage": stage}}
+        if stage < 3:
+            check_strategy(strategy)
+            continue
+        with pytest.raises(ModelError, match=r"DeepSpeedStrategy splits the weights.*strategy='ddp'"):
+            check_strategy(strategy)
 
 
 def run(code, *arguments, timeout=300, **environment):
@@ -520,6 +537,74 @@ def run(code, *arguments, timeout=300, **environment):
         env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | environment,
         capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
+
+
+ALONE = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
+SMALL = """
+    import sys
+    from pathlib import Path
+    import lightning as L, torch
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    from agop.errors import AGOPError
+    from agop.interop.lightning import AGOPCallback
+    from tests import zoo
+
+    class Lit(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = zoo.made("plain").body  # without a lambda, which no process can be given
+        def configure_model(self):
+            pass
+        def forward(self, x):
+            return self.net(x)
+        def training_step(self, batch, index):
+            print("trained")
+            return self(batch).square().mean()
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    def fit(strategy, devices, callbacks):
+        trainer = L.Trainer(max_epochs=1, accelerator="cpu", devices=devices, strategy=strategy, callbacks=callbacks,
+                            logger=False, enable_checkpointing=False, enable_progress_bar=False)
+        try:
+            trainer.fit(Lit(), torch.utils.data.DataLoader(zoo.images(12), batch_size=3))
+        except AGOPError as error:
+            print("refused:", error)
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_with_sharded_weights_is_refused_before_it_trains():
+    """Lightning's ModelParallelStrategy trains on a CPU; its FSDPStrategy wants a GPU."""
+    fit = SMALL + "    fit(ModelParallelStrategy(), 1, CALLBACKS)\n"
+    done = run(fit.replace("CALLBACKS", "[]"), **ALONE)
+    assert done.stdout.count("trained") == 4, done.stderr
+    done = run(fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"), **ALONE)
+    assert "refused: ModelParallelStrategy splits the weights" in done.stdout, done.stderr
+    assert "trained\n" not in done.stdout
+
+
+@pytest.mark.slow
+def test_under_ddp_spawn_only_the_file_has_the_agop(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(SMALL)
+        + textwrap.dedent("""
+            if __name__ == "__main__":
+                callback = AGOPCallback(out=sys.argv[1], only_correct=False)
+                fit("ddp_spawn", 2, [callback])
+                try:
+                    callback.prior
+                except AGOPError as error:
+                    print("not here:", error)
+        """)
+    )
+    out = tmp_path / "agop.safetensors"
+    done = run(None, str(script), str(out), **ALONE)
+    assert out.exists(), done.stderr
+    assert agop.AGOP.load(out).count == 12
+    assert "not here: there is no AGOP yet" in done.stdout
+    assert "under ddp_spawn only the file has it" in done.stdout
 
 
 @pytest.mark.slow
@@ -629,7 +714,7 @@ TWO_RANKS = """
 def test_two_ranks_give_one_agop_of_both(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TWO_RANKS))
-    done = run(None, str(script), str(tmp_path / "out"), MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+    done = run(None, str(script), str(tmp_path / "out"), **ALONE)
     out = tmp_path / "out"
     assert all((out / f"done-rank{rank}").exists() for rank in (0, 1)), done.stderr
     assert "my own" in done.stderr

@@ -222,6 +222,20 @@ def test_the_trainer_s_own_way_to_restore_callbacks_is_refused(tmp_path):
         trained(vit(), tmp_path, [AGOPTrainerCallback()], restore_callback_states_from_checkpoint=True)
 
 
+def test_a_batch_that_is_split_over_gpus_is_refused_unless_attached(tmp_path):
+    """Here there is no GPU: the arguments say two, as they do on a machine that has them, once the Trainer is made."""
+    trainer = trainer_of(vit(), tmp_path, [AGOPTrainerCallback()])
+    trainer.args._n_gpu = 2
+    with pytest.raises(InputError, match=r"2 GPUs each see a part of a batch.*attach\(trainer\)"):
+        trainer.train()
+    attached = AGOPTrainerCallback()
+    other = trainer_of(vit(), tmp_path)
+    attached.attach(other)
+    other.args._n_gpu = 2
+    attached.on_train_begin(other.args, other.state, other.control, model=other.model)  # raises nothing
+    assert other.state.global_step == trainer.state.global_step == 0
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_mixed_precision_does_not_reach_the_gradients(name, tmp_path):
     """At a learning rate of 0 nothing but the callback's own pass can differ; a batch norm's averages may not move."""
