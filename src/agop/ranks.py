@@ -26,7 +26,7 @@ class Ranks:
     """The place of this process in its job, `rank` of `count`: here, the only one."""
 
     rank, count = 0, 1
-    # What stays if the job ends early, for the error's message.
+    # What stays if the job ends early, for the error's message; a KeyboardInterrupt says it, too.
     kept = ""
 
     @property
@@ -108,7 +108,12 @@ def ranks(gpus: bool = False, patience: float = 60) -> Iterator[Ranks]:
     """
     global _here  # noqa: PLW0603  # a process is part of one job
     if not (dist.is_available() and dist.is_torchelastic_launched()) or os.environ["WORLD_SIZE"] == "1":
-        yield Ranks()
+        alone = Ranks()
+        try:
+            yield alone
+        except KeyboardInterrupt as stopped:
+            stopped.args = (alone.kept,)
+            raise
         return
     ended = _raise_when_told_to_end()
     _here = here = _joined(gpus, patience)
@@ -117,6 +122,8 @@ def ranks(gpus: bool = False, patience: float = 60) -> Iterator[Ranks]:
         here.meet()
     except BaseException as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # there is still something to say
+        if isinstance(error, KeyboardInterrupt):
+            error.args = (here.kept,)
         if ended or isinstance(error, RankError):
             raise RankError("; ".join(filter(None, (here.why(), here.kept)))) from None
         with suppress(RuntimeError):

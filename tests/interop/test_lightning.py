@@ -513,8 +513,8 @@ def test_sharded_weights_are_refused():
 
 
 def test_of_deepspeed_only_the_stage_that_splits_the_weights_is_refused():
-    """Lightning makes a DeepSpeedStrategy only where deepspeed is installed, which wants a compiler and GPUs; so this is
-    one that was not made, with the configuration that the real one tells its stage by.
+    """Lightning makes a DeepSpeedStrategy only where deepspeed is installed, which is not among our tests' packages; so
+    this one is not made but has a configuration, which is what the real class tells its stage by.
     """
     from lightning.pytorch.strategies import DeepSpeedStrategy
 

@@ -21,6 +21,7 @@ from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
 from agop.cli.report import report
+from agop.cli.stopping import stoppable
 from agop.errors import AGOPError
 
 app = typer.Typer(
@@ -29,10 +30,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("fit")(fit)
+app.command("fit")(stoppable("nothing was written to {out}")(fit))
 app.command("merge")(merge)
-app.command("explain")(explain)
-app.command("evaluate")(evaluate)
+app.command("explain")(
+    stoppable("pictures that are done stay in {out}/, without maps.safetensors and manifest.json")(explain)
+)
+app.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 app.command("app")(page)
 app.command("list")(list_)
 app.command("report")(report)

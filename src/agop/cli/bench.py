@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from agop.cli.stopping import stoppable
+
 if TYPE_CHECKING:
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import Options
@@ -25,6 +27,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the 
 
 
 @app.command("xai-tris")
+@stoppable()
 def xai_tris(
     out: Annotated[Path, typer.Option(help="The run folder; one that was begun is gone on with.")] = Path(
         "runs/xai-tris"
@@ -63,6 +66,7 @@ def xai_tris(
 
 
 @app.command("clevr-xai")
+@stoppable()
 def clevr_xai(
     out: Annotated[Path, typer.Option(help="The run folder; one that was begun is gone on with.")] = Path(
         "runs/clevr-xai"
@@ -187,7 +191,8 @@ def _computed(
     from agop.ranks import ranks
 
     with ranks() as here:
-        here.kept = f"the cells that are done stay in {out}: run again to go on"
+        again = "run again without --fresh" if fresh else "run again"
+        here.kept = f"the cells that are done stay in {out}: {again} to go on"
         here.same(asdict(spec) | {"out": str(out)})
         if here.first:
             for note in notes:
