@@ -46,8 +46,11 @@ def _origin(plugin: object) -> tuple[str, str]:
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
     """The error for a name nobody carries, with the closest known one."""
-    plain = {_plain(candidate): candidate for candidate in known}
-    close = get_close_matches(_plain(str(name)), plain, n=1, cutoff=0.5)
+    library = str(name)[: str(name).find(":") + 1]
+    # What all begin with makes no two of them alike.
+    shared = library if all(candidate.startswith(library) for candidate in known) else ""
+    plain = {_plain(candidate.removeprefix(shared)): candidate for candidate in known}
+    close = get_close_matches(_plain(str(name).removeprefix(shared)), plain, n=1, cutoff=0.5)
     hint = f"did you mean {plain[close[0]]!r}? " if close else ""
     return UnknownNameError(f"no {kind} is named {name!r}: {hint}known: {', '.join(known)}")
 

@@ -528,7 +528,16 @@ def test_a_configured_one_is_a_frozen_dataclass(name):
     ("make", "error", "message"),
     [
         (lambda: agop.methods.get("captum:DeepLft"), UnknownNameError, "did you mean 'captum:DeepLift'.*captum:LRP"),
-        (lambda: Captum("NoiseTunnel"), UnknownNameError, "no method is named 'captum:NoiseTunnel'"),
+        (lambda: Captum("NoiseTunnel"), UnknownNameError, "NoiseTunnel is no method: it wraps another .*smoothgrad"),
+        (lambda: Captum("NeuronGradient"), UnknownNameError, "is no method: it explains a neuron, not a class"),
+        (
+            lambda: Captum("FeaturePermutation"),
+            UnknownNameError,
+            "by the images around it.*take captum:FeatureAblation",
+        ),
+        (lambda: Captum("LayerFeaturePermutation"), UnknownNameError, "by the images around it"),
+        (lambda: Captum("LLMAttribution"), UnknownNameError, "captum:LLMAttribution is no method: it attributes no im"),
+        (lambda: Captum("Foo"), UnknownNameError, "^no method is named 'captum:Foo': known: captum:Deconvolution, "),
         (lambda: agop.methods.get("cpatum:DeepLift"), UnknownNameError, "no method is named 'cpatum:DeepLift'"),
         (lambda: agop.methods.get("quantus:vanilla"), UnknownNameError, "no method is named 'quantus:vanilla'"),
         (lambda: agop.methods.get(":DeepLift"), UnknownNameError, "no method is named ':DeepLift'"),

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Of the inputs, and of a layer. Not here: NoiseTunnel wraps others, Neuron… explain a neuron, and FeaturePermutation
-# explains an image by the images around it.
+# Of the inputs, and of a layer; `why_not` tells of what is not here.
 INPUT = (
     "Deconvolution", "DeepLift", "DeepLiftShap", "FeatureAblation", "GradientShap", "GuidedBackprop", "GuidedGradCam",
     "InputXGradient", "IntegratedGradients", "KernelShap", "LRP", "Lime", "Occlusion", "Saliency",
@@ -27,6 +26,17 @@ CHANNELS_FIRST = ("GuidedGradCam", "LayerGradCam")
 # Of these the baselines are a distribution, drawn from or averaged over for each image.
 _MANY_BASELINES = ("DeepLiftShap", "GradientShap", "LayerDeepLiftShap", "LayerGradientShap")
 _PATCHES = 8
+
+
+def why_not(name: str) -> str:
+    """Why something that Captum has is no method of one image."""
+    if name == "NoiseTunnel":
+        return "it wraps another attribution: take smoothgrad, or call it in Captum on agop.interop.captum.AGOPWeighted"
+    if name.startswith("Neuron"):
+        return "it explains a neuron, not a class: call it in Captum"
+    if name.endswith("FeaturePermutation"):
+        return "it explains an image by the images around it: take captum:FeatureAblation"
+    return "it attributes no image by itself"
 
 
 def defaults(name: str, images: Tensor) -> dict[str, Any]:

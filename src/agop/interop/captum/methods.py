@@ -13,10 +13,19 @@ from captum import attr
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agop.errors import InputError, LayerError, ModelError, warn
+from agop.errors import InputError, LayerError, ModelError, UnknownNameError, warn
 from agop.gradients import Probe
 from agop.interop.captum.calling import errors_in_our_words, parameters, seed_all, takes
-from agop.interop.captum.defaults import CHANNELS_FIRST, DRAWS_BY_IMAGE, INPUT, LAYER, copies, defaults, several
+from agop.interop.captum.defaults import (
+    CHANNELS_FIRST,
+    DRAWS_BY_IMAGE,
+    INPUT,
+    LAYER,
+    copies,
+    defaults,
+    several,
+    why_not,
+)
 from agop.interop.captum.modules import hookable, two_sided, warn_if_blind
 from agop.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
 from agop.methods.base import Job, Method, takes_layer
@@ -168,7 +177,10 @@ def method_class(name: str) -> type[Attributed]:
     """The method `captum:NAME`."""
     known = sorted({*INPUT, *LAYER} & set(attr.__all__))
     if name not in known:
-        raise unknown("method", f"captum:{name}", [f"captum:{each}" for each in known])
+        names = [f"captum:{each}" for each in known]
+        if name in attr.__all__:
+            raise UnknownNameError(f"captum:{name} is no method: {why_not(name)}; known: {', '.join(names)}")
+        raise unknown("method", f"captum:{name}", names)
     base = LayerAttributed if takes(name, "__init__", "layer") else Attributed
     about = f"Captum's {name}, Σ_channels |attribution|."
     return type(name, (base,), {"name": f"captum:{name}", "attribution": name, "__doc__": about})
