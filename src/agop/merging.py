@@ -27,8 +27,8 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
         raise InputError(f"there is nothing to merge in {len(priors)} AGOP: give two or more")
     names = names or [f"AGOP {place}" for place in range(1, len(priors) + 1)]
     for prior, name in zip(priors[1:], names[1:], strict=True):
-        if different := list(_differences(priors[0], prior)):
-            raise PriorError(f"{name} does not go with {names[0]}: {'; '.join(different)}")
+        if why := _against(priors[0], names[0], prior, name):
+            raise PriorError(f"{name} does not go with {names[0]}: {why}")
     check_apart(priors, names)
     count = sum(prior.count for prior in priors)
     diagonal = _total([prior.diagonal.double() * prior.count for prior in priors]) / count
@@ -54,14 +54,35 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(parts)).sum(dim=0)
 
 
+def _against(a: AGOP, name: str, b: AGOP, other: str) -> str:
+    """Why two AGOPs do not go together and what to do; empty if nothing is against it."""
+    training = [prior.provenance.get("kind") == TRAINING for prior in (a, b)]
+    if training[0] != training[1]:
+        of_training, of_fit = (name, other) if training[0] else (other, name)
+        return (
+            f"{of_training} was collected while a model trained, {of_fit} of a trained model: use one of them alone, "
+            "or merge files of `agop fit`, or the snapshots of a training's ranks"
+        )
+    different = "; ".join(_differences(a, b))
+    return different and f"{different}: merge files of one model with the same options, class folders and preprocessing"
+
+
 def _differences(a: AGOP, b: AGOP) -> Iterator[str]:
     """In what two AGOPs differ that must be the same."""
     if a.diagonal.shape != b.diagonal.shape:
         yield f"images of shape {tuple(b.diagonal.shape)}, not {tuple(a.diagonal.shape)}"
     ours, theirs = _told(a), _told(b)
     for what in dict.fromkeys([*ours, *theirs]):
-        if ours.get(what) != theirs.get(what):
-            yield f"{what} {theirs.get(what)}, not {ours.get(what)}"
+        here, there = theirs.get(what), ours.get(what)
+        if here != there:
+            said = "there" if here is None or there is None else "not"
+            yield f"{what} {_in_words(here)}, {said} {_in_words(there)}"
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "not said"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _told(prior: AGOP) -> Told:

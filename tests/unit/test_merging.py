@@ -148,19 +148,38 @@ def test_fits_of_two_halves_are_the_fit_of_all(tmp_path):
     ("changed", "message"),
     [
         ({"model": {"architecture": "x", "weights": "y"}}, "the architecture is x, not .*the weights are y, not"),
-        ({"kind": "training-accumulated"}, "the kind is training-accumulated, not one checkpoint"),
         ({"options": {"only_correct": True, "per_class": False, "nan": "raise"}}, "option only_correct is True, not F"),
         ({"options": {"only_correct": False, "per_class": False, "nan": "skip"}}, "option nan is skip, not raise"),
-        ({"options": {"only_correct": False, "per_class": False, "nan": "raise", "every": 4}}, "every is 4, not None"),
+        (
+            {"options": {"only_correct": False, "per_class": False, "nan": "raise", "every": 4}},
+            "the option every is 4, there not said",
+        ),
         ({"classes": 5}, "the number of classes is 5, not 3"),
-        ({"data": {"classes": ["cat"]}}, r"the class folders are \['cat'\], not None"),
-        ({"data": {"preprocessing": {"std": [2.0]}}}, r"the preprocessing's std is \[2.0\], not None"),
+        ({"options": {"only_correct": False, "per_class": False}}, "the option nan is not said, there raise"),
+        ({"data": {"classes": ["cat", "dog"]}}, "the class folders are cat, dog, there not said"),
+        ({"data": {"preprocessing": {"std": [2.0]}}}, "the preprocessing's std is 2.0, there not said"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(changed, message):
     a, b = fitted(), fitted(samples=slice(20, 40))
-    with pytest.raises(PriorError, match=f"(?s)b.st does not go with a.st: .*{message}"):
+    with pytest.raises(
+        PriorError, match=f"(?s)b.st does not go with a.st: .*{message}.*: merge files of one model"
+    ) as told:
         agop.merge([a, replace(b, provenance=b.provenance | changed)], ["a.st", "b.st"])
+    assert "None" not in str(told.value)
+
+
+def test_a_training_s_file_and_a_fit_s_are_told_apart_in_one_sentence():
+    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook.step(zoo.images(5))
+    pair = [("hook.st", hook.finalize()), ("fit.st", fitted())]
+    for (name, a), (other, b) in permutations(pair):
+        with pytest.raises(PriorError) as told:
+            agop.merge([a, b], [name, other])
+        assert str(told.value) == (
+            f"{other} does not go with {name}: hook.st was collected while a model trained, fit.st of a trained model: "
+            "use one of them alone, or merge files of `agop fit`, or the snapshots of a training's ranks"
+        )
 
 
 def test_other_weights_other_shapes_and_by_class_are_refused():
