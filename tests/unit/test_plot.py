@@ -286,6 +286,11 @@ def test_a_metric_that_was_not_noted_and_folders_of_something_else(tmp_path):
         agop.plot.convergence(written(tmp_path / "empty", []))
     with pytest.raises(FileError, match="neither a run nor snapshots"):
         agop.plot.convergence(tmp_path)
+    with pytest.raises(FileError, match=r"snapshots does not exist: .*snapshot_every steps"):
+        agop.plot.convergence(tmp_path / "snapshots")
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="file is a file: give a run folder"):
+        agop.plot.convergence(tmp_path / "file")
 
 
 def test_a_scenario_without_a_background_leaves_its_place_empty(tmp_path):

@@ -29,6 +29,11 @@ def convergence(run: str | os.PathLike[str], *, metric: str = "iou") -> Figure:
     For a folder of snapshots, which AGOPTrainingHook(snapshot_dir=) writes, it shows how diag(M) grows instead.
     """
     folder = Path(run)
+    if not folder.is_dir():
+        told = "is a file" if folder.exists() else "does not exist"
+        raise FileError(
+            f"{folder} {told}: give a run folder, or a hook's snapshot_dir, which is there after snapshot_every steps"
+        )
     if (folder / "spec.json").exists():
         return _of_run(folder, metric)
     if found := snapshots_in(folder):
