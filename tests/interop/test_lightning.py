@@ -269,6 +269,18 @@ def test_a_run_that_is_done_gives_its_agop_when_it_is_resumed(tmp_path):
     assert_equal(resumed.prior, whole.prior)
 
 
+def test_a_run_that_was_done_without_a_callback_has_no_agop_and_says_why(tmp_path):
+    fitted(None, callbacks=[ModelCheckpoint(tmp_path, save_last=True)])
+    late = AGOPCallback(out=tmp_path / "agop.safetensors")
+    with pytest.warns(AGOPWarning) as told:
+        fitted(late, ckpt_path=tmp_path / "last.ckpt")
+    why = "no sample was counted: no batch was trained, are max_epochs or max_steps reached?"
+    assert f"no AGOP was written: {why}" in [str(found.message) for found in told]
+    with pytest.raises(NoSamplesError, match="no batch was trained"):
+        _ = late.prior
+    assert not (tmp_path / "agop.safetensors").exists()
+
+
 def test_a_checkpoint_of_other_options_is_refused(tmp_path):
     fitted(AGOPCallback(out=None), callbacks=[ModelCheckpoint(tmp_path, save_last=True)])
     with pytest.raises(InputError, match=r"only_correct.*True"):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import agop
-from agop.errors import AGOPWarning, InputError, ModelError
+from agop.errors import AGOPWarning, InputError, ModelError, NoSamplesError
 from tests.state import assert_same, state_of
 
 transformers = pytest.importorskip("transformers")
@@ -98,7 +98,7 @@ def test_training_with_the_callback_is_the_training_without_it(name, tmp_path):
     callback = AGOPTrainerCallback()
     watched = everything(trained(MODELS[name](), tmp_path / "watched", [callback], **evaluated))
     assert_same(plain, watched)
-    assert callback.prior is not None
+    assert callback.prior.count > 0
 
 
 class Recording(Trainer):
@@ -407,8 +407,47 @@ def test_a_training_is_not_lost_for_a_statistic_of_nothing(tmp_path):
     trainer.train_dataset = Wrong()
     with pytest.warns(AGOPWarning, match="no AGOP file was written: no sample was counted: none of 6"):
         trainer.train()
-    assert callback.prior is None
+    with pytest.raises(NoSamplesError, match="none of 6"):
+        _ = callback.prior
     assert trainer.state.global_step == 1
+
+
+def test_a_file_that_cannot_be_written_ends_nothing(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    callback = AGOPTrainerCallback(tmp_path / "file" / "agop.safetensors", only_correct=False)
+    with pytest.warns(AGOPWarning, match=r"in callback\.prior alone"):
+        trained(vit(), tmp_path / "run", [callback])
+    assert callback.prior.count == 2 * SAMPLES
+
+
+def test_before_a_training_there_is_no_prior(tmp_path):
+    callback = AGOPTrainerCallback()
+    with pytest.raises(NoSamplesError, match=r"there is no AGOP yet: call trainer\.train with this callback"):
+        _ = callback.prior
+    with pytest.raises(ZeroDivisionError):
+        trained(vit(), tmp_path, [callback], trainer=BrokenLoss)
+    with pytest.raises(NoSamplesError, match="no AGOP yet"):
+        _ = callback.prior
+
+
+def test_a_training_that_is_done_gives_its_agop_when_it_is_resumed_or_says_why_not(tmp_path):
+    whole = AGOPTrainerCallback()
+    trained(vit(), tmp_path, [whole], save_strategy="steps", save_steps=2)
+    resumed = AGOPTrainerCallback(tmp_path / "resumed.safetensors")
+    gone_on("vit", tmp_path, tmp_path / "checkpoint-6", [resumed])
+    assert torch.equal(resumed.prior.diagonal, whole.prior.diagonal)
+    place = tmp_path / "checkpoint-6"
+    state = json.loads((place / "trainer_state.json").read_text())
+    del state["stateful_callbacks"]["AGOPTrainerCallback"]
+    (place / "trainer_state.json").write_text(json.dumps(state))
+    late = AGOPTrainerCallback(tmp_path / "late.safetensors")
+    with pytest.warns(AGOPWarning) as told:
+        gone_on("vit", tmp_path, place, [late])
+    why = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
+    assert f"no AGOP file was written: {why}" in [str(found.message) for found in told]
+    with pytest.raises(NoSamplesError, match="no batch was trained"):
+        _ = late.prior
+    assert not (tmp_path / "late.safetensors").exists()
 
 
 def test_wrong_options_are_told_before_a_trainer_is_made():

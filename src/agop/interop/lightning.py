@@ -21,6 +21,7 @@ from agop.training import AGOPTrainingHook
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")
 _NOT_YET = "there is no AGOP yet: call trainer.fit with this callback (under ddp_spawn only the file has it)"
+_NO_BATCH = "no sample was counted: no batch was trained, are max_epochs or max_steps reached?"
 
 
 def _callback_class() -> type:
@@ -49,11 +50,12 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
     or the part that `model` names ("net") or gives (a function of the module). Gradients are taken in the precision
     of the weights: under "bf16-mixed" and "16-mixed" in float32.
 
-    At the end of fit the statistic of all ranks is written to `out` (None: nowhere; nor under fast_dev_run) and is
-    there as `callback.prior`. If an error ends fit, what this process had is written beside it, as
-    agop.interrupted.safetensors. Checkpoints hold the statistic: a fit that resumes goes on with it, any other
-    fit starts anew, unless it goes on with the same Trainer and module. The logger gets agop/count, the samples
-    counted so far (under DDP those of rank 0), and agop/top, the share of diag(M) in its highest hundredth.
+    At the end of fit the statistic of all ranks is written to `out`, by default agop.safetensors in the current folder,
+    whatever the Trainer's default_root_dir (None: nowhere; nor under fast_dev_run), and is there as `callback.prior`.
+    If an error ends fit, what this process had is written beside it, as agop.interrupted.safetensors. Checkpoints hold
+    the statistic: a fit that resumes goes on with it, any other fit starts anew, unless it goes on with the same
+    Trainer and module. The logger gets agop/count, the samples counted so far (under DDP those of rank 0), and
+    agop/top, the share of diag(M) in its highest hundredth.
 
     A callback of your own that saves checkpoints in on_train_batch_end belongs after this one in the Trainer's list;
     ModelCheckpoint is last by itself.
@@ -150,9 +152,9 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
             if out is not None and trainer.is_global_zero:
                 self._prior.save(out)
         except NoSamplesError as error:
-            self._why_not = str(error)
+            self._why_not = str(error) if self._hook.steps else _NO_BATCH
             if out is not None:
-                warn(f"no AGOP was written: {error}")
+                warn(f"no AGOP was written: {self._why_not}")
         except FileError as error:
             warn(f"the AGOP is in callback.prior alone, save it elsewhere: {error}")
 

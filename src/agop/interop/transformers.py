@@ -27,6 +27,10 @@ except ImportError as error:
     raise ModelError("agop.interop.transformers needs transformers: pip install 'agop[transformers]'") from error
 
 
+_NOT_YET = "there is no AGOP yet: call trainer.train with this callback"
+_NO_BATCH = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
+
+
 class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers brings no types
     """Collects diag(M) over a Trainer's training batches, and leaves the training exactly as it was.
 
@@ -53,7 +57,8 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         nan: str = "raise",
     ) -> None:
         self.out = None if out is None else Path(out)
-        self.prior: AGOP | None = None
+        self._prior: AGOP | None = None
+        self._why_not = _NOT_YET
         self._options = {
             "only_correct": only_correct, "every": every, "snapshot_every": snapshot_every,
             "snapshot_dir": None if snapshot_dir is None else str(snapshot_dir), "per_class": per_class, "nan": nan,
@@ -64,6 +69,13 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         self._batch: tuple[Any, Any] | None = None
         self._listening: RemovableHandle | None = None
         self._attached = False
+
+    @property
+    def prior(self) -> AGOP:
+        """The AGOP of the last training, of all processes together."""
+        if self._prior is None:
+            raise NoSamplesError(self._why_not)
+        return self._prior
 
     @property
     def count(self) -> int:
@@ -94,7 +106,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
                 "AGOPTrainerCallback goes on from a checkpoint by itself"
             )
         self._forget()
-        self.prior = None
+        self._prior, self._why_not = None, _NOT_YET
         self._hook = AGOPTrainingHook(model, **self._options)  # type: ignore[arg-type]  # checked when made
         if state.global_step:
             self._resume(state, self._hook)
@@ -137,11 +149,14 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         if self._hook is None:
             return
         try:
-            self.prior = self._hook.finalize()
+            self._prior = self._hook.finalize()
             if state.is_world_process_zero:
-                self.prior.save(self.out or Path(args.output_dir) / "agop.safetensors")
-        except (NoSamplesError, FileError) as error:
-            warn(f"no AGOP file was written: {error}")
+                self._prior.save(self.out or Path(args.output_dir) / "agop.safetensors")
+        except NoSamplesError as error:
+            self._why_not = str(error) if self._hook.steps else _NO_BATCH
+            warn(f"no AGOP file was written: {self._why_not}")
+        except FileError as error:
+            warn(f"the AGOP is in callback.prior alone, save it elsewhere: {error}")
 
     def state(self) -> dict[str, Any]:
         """What the trainer writes into a checkpoint's trainer_state.json."""
