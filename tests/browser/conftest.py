@@ -2,15 +2,37 @@
 
 import os
 import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from agop.runs.spec import RunSpec
+
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 LOCAL = ("file:", "data:", "blob:")
+# As `agop bench xai-tris --quick`, but long enough for several snapshots.
+SPEC = RunSpec(
+    "xai-tris", ("linear", "translations_rotations"), ("uncorrelated", "correlated"), 2,
+    ("random", "vanilla", "gradcam", "agop-weighted", "agop-global"),
+    ("iou", "energy", "average_precision", "deletion"), epochs=6, test_images=100,
+)  # fmt: skip
+RUN = """
+import sys
+from pathlib import Path
+from agop.bench.runner import begin, run
+from agop.ranks import ranks
+from agop.runs.spec import RunSpec
+
+begin(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]))
+with ranks() as here:
+    run(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]), 2, here)
+"""
 
 
 def leave_out(why):
@@ -25,9 +47,9 @@ def chromium():
     return os.environ.get("AGOP_CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
 
 
-# Not for the session: while it is there, an event loop runs in this thread, which other tests would meet.
-@pytest.fixture(scope="module")
-def browser():
+@pytest.fixture(scope="session")
+def driver():
+    """What drives a browser, and where the browser is."""
     path = chromium()
     if path is None:
         leave_out("no chromium found; apt-get install chromium, or say where it is in AGOP_CHROMIUM")
@@ -35,7 +57,14 @@ def browser():
         from playwright.sync_api import sync_playwright
     except ImportError:
         leave_out("no playwright; pip install playwright")
-    with sync_playwright() as playwright:
+    return sync_playwright, path
+
+
+# Not for the session: while it is there, an event loop runs in this thread, which other tests would meet.
+@pytest.fixture(scope="module")
+def browser(driver):
+    drive, path = driver
+    with drive() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
         yield browser
         browser.close()
@@ -54,9 +83,9 @@ def heard():
     return Heard()
 
 
-@pytest.fixture
-def page(browser, heard):
-    """A page with an empty profile; no test may end with an error on its console or a request that left the file."""
+@contextmanager
+def opened(browser, heard):
+    """A page with an empty profile; it may not end with an error on its console or a request that left the file."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", accept_downloads=True)
     page = context.new_page()
     page.on("console", lambda message: heard.errors.append(message.text) if message.type == "error" else None)
@@ -66,3 +95,38 @@ def page(browser, heard):
     context.close()
     assert heard.errors == []
     assert heard.requests == []
+
+
+@pytest.fixture
+def page(browser, heard):
+    with opened(browser, heard) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory, driver):
+    """A run by the real bench; not made where no browser could look at it."""
+    out = tmp_path_factory.mktemp("page") / "run"
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    SPEC.save(out.with_name("wanted"))
+    for arguments in (["-c", RUN, out.with_name("wanted"), out], ["-m", "agop", "report", out]):
+        command = [sys.executable, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+    assert f"wrote {out / 'index.html'}" in done.stdout
+    return out
+
+
+@pytest.fixture
+def report(page, folder):
+    page.goto((folder / "index.html").as_uri())
+    return page
+
+
+@pytest.fixture(scope="module")
+def still(browser, folder):
+    """The page of the run for tests that only read it: opened once for all of them."""
+    with opened(browser, Heard()) as page:
+        page.goto((folder / "index.html").as_uri())
+        page.wait_for_selector("#cost-chart .main-svg")
+        yield page
