@@ -1,8 +1,10 @@
 """The page behind the page: uploads, models, answers, the folder to download, and who may ask."""
 
 import asyncio
+import base64
 import io
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -30,6 +32,7 @@ from agop.cli.app import app, load
 from agop.errors import AGOPError, FileError, InputError, ModelError
 from agop.fingerprint import fingerprint
 from agop.pictures import Preprocessing
+from agop.saliency import heat
 from agop.scenarios import xai_tris
 
 RGB = Preprocessing((16, 16))
@@ -394,6 +397,25 @@ def test_a_card_names_every_method_and_the_colour_bar_ends_at_the_largest_share(
     assert page.index("vanilla</figcaption>") < page.index("agop-weighted</figcaption>")
     maps = [saliency / saliency.sum() for saliency in outcome.results[0].explained.maps.values()]
     assert f"{100 * max(float(saliency.max()) for saliency in maps):.2g} %" in page
+
+
+def pictured(page):
+    """The pictures (H,W,3) of a card by their captions."""
+    found = re.findall(r"<figcaption>(.*?)</figcaption><img src=\"data:image/png;base64,(.*?)\"", page)
+    return {name: np.asarray(Image.open(io.BytesIO(base64.b64decode(content)))) for name, content in found}
+
+
+def test_the_maps_of_a_card_are_on_one_scale_each_pixel_by_its_share(session):
+    outcome = session.explain(example.pictures()[:1], ["random", "vanilla", "agop-weighted"])
+    maps = {name: found.double().numpy() for name, found in outcome.results[0].explained.maps.items()}
+    parts = {name: saliency / saliency.sum() for name, saliency in maps.items()}
+    top = max(part.max() for part in parts.values())
+    assert min(part.max() for part in parts.values()) < top / 2  # a scale of its own would be another
+    shown = pictured(cards.page_of(outcome))
+    assert np.array_equal(shown.pop("picture"), outcome.results[0].explained.picture)
+    assert shown.keys() == parts.keys()
+    for name, part in parts.items():
+        assert np.array_equal(shown[name], heat(np.sqrt(part / top), 1.0))
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>.png", "${alert(1)}.png", "{{value}}.png"])
