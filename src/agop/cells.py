@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop.files import write_whole
 from agop.gradients import probing
-from agop.runs.gallery import SHOWN, Gallery
+from agop.runs.gallery import Gallery
 from agop.runs.rows import Row
 from agop.runs.spec import Cell
 from agop.saliency import Picture
@@ -49,16 +50,17 @@ def gallery(
     masks: Mapping[str, Tensor],
     maps: Mapping[str, Tensor],
     labels: Tensor | None = None,
+    places: Sequence[int] | None = None,
 ) -> Gallery:
-    """The first samples as a report shows them, with what the model says of them."""
-    few = images[:SHOWN]
+    """A few samples as a report shows them, with what the model says of them."""
     with probing(model) as probe:
-        predicted = probe.predict(few).cpu()
-    known = predicted.new_full((len(few),), -1) if labels is None else labels[:SHOWN]
+        predicted = probe.predict(images).cpu()
+    known = predicted.new_full((len(images),), -1) if labels is None else labels
     return Gallery(
-        pictures[:SHOWN],
+        pictures,
         known.cpu().numpy(),
         predicted.numpy(),
-        {kind: shown[:SHOWN].cpu().numpy() for kind, shown in masks.items()},
-        {name: found[:SHOWN].detach().float().cpu().numpy() for name, found in maps.items()},
+        {kind: shown.cpu().numpy() for kind, shown in masks.items()},
+        {name: found.detach().float().cpu().numpy() for name, found in maps.items()},
+        None if places is None else np.array(places),
     )

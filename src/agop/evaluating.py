@@ -24,7 +24,7 @@ from agop.methods.base import takes_layer
 from agop.metrics.base import reasons
 from agop.progress import track
 from agop.runs.about import save_about
-from agop.runs.gallery import SHOWN, Gallery
+from agop.runs.gallery import Gallery, spread
 from agop.runs.rows import FILES, collect
 from agop.runs.spec import RunSpec
 from agop.saliency import pixels
@@ -37,7 +37,7 @@ BENCHMARK = "evaluation"
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """The scores (N,) of each method and metric, why some are undefined, milliseconds a sample, and the first
+    """The scores (N,) of each method and metric, why some are undefined, milliseconds a sample, and some
     samples with their maps.
     """
 
@@ -151,14 +151,16 @@ def evaluate(
     scores: dict[str, dict[str, Tensor]] = {}
     undefined: dict[str, list[str | None]] = {}
     milliseconds: dict[str, float] = {}
-    few: dict[str, Tensor] = {}
+    few, places = dict[str, Tensor](), spread(len(images))
     for name, method in track(list(named.items()), "evaluating"):
         its_layer = layer if takes_layer(all_methods.get(name)) else None
         maps, milliseconds[name] = timed_maps(model, images, method, prior, target, its_layer, batch_size)
-        few[name], undefined[name] = maps[:SHOWN].clone(), reasons(maps, masks)
+        few[name], undefined[name] = maps[places], reasons(maps, masks)
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
     kind = "signed" if signed else "true"
-    shown = gallery(model, images, pixels(images[:SHOWN]), {kind: masks.float() if signed else masks != 0}, few, known)
+    truth = {kind: masks[places].float() if signed else masks[places] != 0}
+    of_those = None if known is None else known[places]
+    shown = gallery(model, images[places], pixels(images[places]), truth, few, of_those, places)
     right = None if known is None else accuracy(model, images, known)
     return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
 

@@ -20,12 +20,13 @@ from agop.progress import track
 
 @dataclass(frozen=True)
 class Masked:
-    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, and the classes' names."""
+    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, the classes' names, and the files' below their folder."""
 
     images: Tensor
     masks: Tensor
     labels: Tensor | None
     classes: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 def masked_pictures(
@@ -55,8 +56,9 @@ def masked_pictures(
     if not found:
         raise InputError(f"none of {len(files)} files in {pictures} could be read as a picture")
     images, truths = (torch.stack(part) for part in zip(*found, strict=True))
-    names, numbers = labels if labels is not None else ((), None)
-    return Masked(images, truths, None if numbers is None else torch.tensor(numbers)[kept], names)
+    own, numbers = labels if labels is not None else ((), None)
+    names = tuple(files[place][0].relative_to(pictures).as_posix() for place in kept)
+    return Masked(images, truths, None if numbers is None else torch.tensor(numbers)[kept], own, names)
 
 
 def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:

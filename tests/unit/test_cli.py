@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 import agop
 from agop.cli import main
 from agop.networks import CNN8by8
+from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
 
 MODEL = ("agop.networks:CNN8by8", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
@@ -252,6 +253,14 @@ def test_evaluate_scores_pictures_with_masks_and_writes_a_run(folder):
     about = json.loads((folder / "evaluated" / "about.json").read_text())
     assert about["classes"] == {"shown": ["class0", "class1"]}
     assert about["command"].startswith("agop evaluate agop.networks:CNN8by8 shown masks")
+    # The gallery holds pictures of both classes, under their names.
+    kept, names = Gallery.load(folder / "evaluated" / "cells" / "shown-given-000"), about["samples"]["shown"]
+    assert len(names) == len(kept.pictures) == 12
+    assert [int(name[len("class")]) for name in names] == kept.labels.tolist()
+    assert set(kept.labels.tolist()) == {0, 1}
+    for name, picture in zip(names, kept.pictures, strict=True):
+        file = np.asarray(Image.open(folder / "shown" / name)).astype(int)
+        assert np.abs(file - picture[..., 0]).max() <= 1
 
 
 def test_evaluate_names_the_mask_that_does_not_fit(folder, tmp_path):

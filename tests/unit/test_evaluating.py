@@ -1,3 +1,4 @@
+import itertools
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from agop.errors import InputError, PriorError, UnknownNameError
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec
+from agop.saliency import pixels
 from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
@@ -92,11 +94,30 @@ def test_an_evaluation_is_saved_as_a_run_with_its_scores_and_samples(tmp_path):
     assert torch.equal(saved.diagonal, prior.diagonal)
 
 
-def test_only_the_first_dozen_samples_are_kept(tmp_path):
-    model, images = zoo.made("plain"), zoo.images(15)
-    found = agop.evaluate(model, images, torch.ones(15, 12, 12, dtype=torch.bool), ["vanilla"], metrics=["iou"])
-    assert len(found.gallery.pictures) == len(found.gallery.maps["vanilla"]) == 12
-    assert found.gallery.labels.tolist() == [-1] * 12
+def test_of_many_samples_a_dozen_at_equal_distances_are_kept(tmp_path):
+    """Pictures in class folders stand class after class: the first dozen would be all of one."""
+    model, images, labels = zoo.made("plain"), zoo.images(36), torch.arange(3).repeat_interleave(12)
+    masks = torch.rand(36, 12, 12, generator=torch.Generator().manual_seed(0)) > 0.5
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=labels)
+    kept = found.gallery
+    places = kept.places.tolist()
+    assert (len(places), places[0], places[-1]) == (12, 0, 35)
+    assert {after - before for before, after in itertools.pairwise(places)} == {3, 4}
+    assert kept.labels.tolist() == labels[places].tolist()
+    assert kept.labels.tolist().count(1) == 4
+    assert kept.predicted.tolist() == model(images)[places].argmax(1).tolist()
+    assert (kept.masks["true"] == masks[places].numpy()).all()
+    assert (kept.maps["vanilla"] == agop.explain(model, images, "vanilla")[places].numpy()).all()
+    assert (kept.pictures == pixels(images[places])).all()
+    found.save(tmp_path / "run")
+    assert Gallery.load(tmp_path / "run" / "cells" / "own-given-000").places.tolist() == places
+
+
+def test_of_few_samples_all_are_kept_and_without_labels_nobody_knows_them():
+    model, images = zoo.made("plain"), zoo.images(5)
+    found = agop.evaluate(model, images, torch.ones(5, 12, 12, dtype=torch.bool), ["vanilla"], metrics=["iou"])
+    assert found.gallery.places.tolist() == [0, 1, 2, 3, 4]
+    assert found.gallery.labels.tolist() == [-1] * 5
 
 
 def test_a_folder_of_something_else_is_not_written_into(tmp_path):

@@ -265,6 +265,22 @@ def test_the_gallery_holds_pictures_maps_scores_and_classes(tmp_path):
     assert found["classes"]["maps"]["tops"][1] is None
 
 
+def test_the_samples_of_a_gallery_have_their_own_scores_and_names(tmp_path):
+    run, cell = evaluation(tmp_path)
+    few = np.zeros((2, 4, 4), dtype=np.uint8)
+    places = np.array([1, 3])
+    Gallery(
+        np.stack([few] * 3, axis=-1), np.array([0, 0]), np.array([0, 0]), {"true": few}, {"vanilla": few}, places
+    ).save(cell)
+    text = registry.get("html")(run)
+    found = data(text)["cells"][0]["gallery"]
+    assert found["scores"]["true"]["vanilla"]["energy"] == [0.5, 0.4]
+    assert found["names"] == ["image 2", "image 4"]
+    assert "2 of the 4 images given, at equal distances, not chosen by hand" in " ".join(text.split())
+    run.about["samples"] = {"my scans": ["a/1.png", "b/<3>.png"]}
+    assert data(registry.get("html")(run))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
+
+
 def test_classes_without_a_name_are_numbered(tmp_path):
     run, _ = evaluation(tmp_path)
     assert [class_name(run, "my scans", n) for n in (0, 1, -1)] == ["healthy", "class 1", ""]

@@ -39,6 +39,7 @@ def test_each_picture_meets_the_mask_of_its_name_and_the_label_of_its_folder(fol
     assert found.masks.sum() == 8
     assert found.classes == ("cats", "dogs")
     assert found.labels.tolist() == [0, 1]
+    assert found.names == ("cats/a.png", "dogs/b.png")
 
 
 def test_a_mask_is_cut_as_its_picture_is(folders):
@@ -64,6 +65,7 @@ def test_a_picture_that_cannot_be_read_takes_its_label_with_it(folders):
     with pytest.warns(AGOPWarning, match="left out"):
         found = masked_pictures(pictures, masks, SMALL)
     assert found.labels.tolist() == [1]
+    assert found.names == ("dogs/b.png",)
     assert len(found.images) == len(found.masks) == 1
 
 

@@ -43,6 +43,7 @@ def evaluate(
     from agop.evaluating import evaluate as score
     from agop.masked import masked_pictures
     from agop.runs.about import command_line
+    from agop.runs.gallery import spread
     from agop.statistic import AGOP
 
     statistic = None if prior is None else AGOP.load(prior)
@@ -61,6 +62,7 @@ def evaluate(
     told = {
         "command": command_line(),
         "classes": {name: list(data.classes or known)},
+        "samples": {name: [data.names[place] for place in spread(len(data.names))]},
         "network": f"{model} on {pictures}",
     }
     _as_seen(found, data, how).save(out, name, **told)
@@ -69,8 +71,8 @@ def evaluate(
 
 def _as_seen(found: Evaluation, data: Masked, how: Preprocessing) -> Evaluation:
     """The evaluation, its pictures in their own colours."""
-    from agop.runs.gallery import SHOWN
+    from agop.runs.gallery import spread
     from agop.saliency import pixels
 
-    shown = pixels(data.images[:SHOWN], *how.extremes)
+    shown = pixels(data.images[spread(len(data.images))], *how.extremes)
     return replace(found, gallery=replace(found.gallery, pictures=shown))

@@ -21,8 +21,8 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Gallery:
-    """The first samples of a cell: pictures (S,H,W,3) as bytes, labels and predictions (S,), masks by kind and
-    maps by method (S,H,W). A label that nobody knows is −1.
+    """Some samples of a cell: pictures (S,H,W,3) as bytes, labels and predictions (S,), masks by kind and maps by
+    method (S,H,W), and their places (S,) in the data; None for the first ones. A label that nobody knows is −1.
     """
 
     pictures: NDArray[np.uint8]
@@ -30,10 +30,12 @@ class Gallery:
     predicted: NDArray[np.int64]
     masks: Arrays = field(default_factory=dict)
     maps: Arrays = field(default_factory=dict)
+    places: NDArray[np.int64] | None = None
 
     def save(self, cell: Path) -> None:
         """Write it into the folder of a cell."""
         content: Arrays = {"pictures": self.pictures, "labels": self.labels, "predicted": self.predicted}
+        content |= {} if self.places is None else {"places": self.places}
         for kind, arrays in (("masks", self.masks), ("maps", self.maps)):
             content |= {f"{kind}/{name}": array for name, array in arrays.items()}
         write_whole(cell / _NAME, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
@@ -49,7 +51,14 @@ class Gallery:
             pictures, labels, predicted = (content[name] for name in ("pictures", "labels", "predicted"))
         except (SafetensorError, KeyError) as error:
             raise FileError(f"{path} cannot be read ({error}): delete the cell's folder and run again") from error
-        return cls(pictures, labels, predicted, _below(content, "masks"), _below(content, "maps"))
+        return cls(
+            pictures, labels, predicted, _below(content, "masks"), _below(content, "maps"), content.get("places")
+        )
+
+
+def spread(count: int) -> list[int]:
+    """The places of the samples to show of so many: at equal distances, for data in class folders stand by class."""
+    return [int(place) for place in np.linspace(0, count - 1, min(count, SHOWN)).round()]
 
 
 def _below(content: Arrays, kind: str) -> Arrays:

@@ -14,7 +14,7 @@ from agop.report.page.colours import gradient, inferno
 from agop.report.page.figures import shown
 from agop.report.page.glance import grids
 from agop.report.page.maps import encoded
-from agop.report.page.samples import gallery
+from agop.report.page.samples import chosen, gallery
 from agop.report.page.training import training
 from agop.report.run import Run
 from agop.report.winners import CONTROLS, headline
@@ -60,6 +60,7 @@ def _joined(names: tuple[str, ...], ending: str) -> str:
 def _content(run: Run) -> dict[str, Any]:
     """What the templates write, and as `data` what the scripts draw."""
     data = _data(run)
+    galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
     return {
         "run": run,
         "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: explanations, scored",
@@ -71,7 +72,8 @@ def _content(run: Run) -> dict[str, Any]:
         "remarks": remarks(run),
         "tables": shown(run),
         "data": data,
-        "pictures": max((len(cell["gallery"]["pictures"]) for cell in data["cells"] if cell["gallery"]), default=0),
+        "pictures": bool(galleries),
+        "chosen": chosen(run, max(galleries, key=lambda found: len(found["pictures"]))) if galleries else "",
         "controls": [method for method in run.spec.methods if method in CONTROLS],
         "convergence": any(cell["training"] for cell in data["cells"]),
         "facts": making.facts(run),

@@ -1,4 +1,4 @@
-"""The gallery: the first samples of each place, their masks' outlines, every map, and the scores of each."""
+"""The gallery: some samples of each place, their masks' outlines, every map, and the scores of each."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def gallery(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
         "step": step,
         "rows": -(-int(shape[1]) // step),
         "columns": -(-int(shape[2]) // step),
+        "names": _which(run, scenario, found),
+        "spread": found.places is not None,
         "pictures": [_png(picture) for picture in found.pictures],
         "labels": _names(run, scenario, found.labels),
         "predicted": _names(run, scenario, found.predicted),
         "right": [None if a < 0 else bool(a == b) for a, b in zip(found.labels, found.predicted, strict=True)],
         "outlines": {kind: [outline(mask) for mask in masks] for kind, masks in found.masks.items()},
         "maps": {method: packed(found.maps[method]) for method in _ordered(run, found)},
-        "scores": _scores(run, scenario, background, len(found.pictures)),
+        "scores": _scores(run, scenario, background, _places(found)),
         "classes": _by_class(run, scenario, background, found),
     }
 
@@ -51,6 +53,27 @@ def _ordered(run: Run, found: Gallery) -> list[str]:
     """The methods that have maps, in the order of the run."""
     known = [method for method in (*run.spec.methods, *run.spec.sensitivity) if method in found.maps]
     return [*known, *(method for method in found.maps if method not in known)]
+
+
+def chosen(run: Run, shown: dict[str, Any]) -> str:
+    """Which samples a gallery shows, in words."""
+    count, whole = len(shown["pictures"]), run.spec.test_images
+    if not shown["spread"]:
+        return f"the first {count} of the {'test data of seed 0' if run.spec.epochs else 'images given'}"
+    return "all images given" if count == whole else f"{count} of the {whole:,} images given, at equal distances"
+
+
+def _places(found: Gallery) -> list[int]:
+    """Where the samples stand in the data."""
+    return list(range(len(found.pictures))) if found.places is None else [int(place) for place in found.places]
+
+
+def _which(run: Run, scenario: str, found: Gallery) -> list[str]:
+    """What each sample is called: by its file if that is known, by its place if it is not one of the first."""
+    told = (run.about.get("samples") or {}).get(scenario) or []
+    if len(told) == len(found.pictures):
+        return [str(name) for name in told]
+    return [] if found.places is None else [f"image {place + 1:,}" for place in found.places]
 
 
 def _names(run: Run, scenario: str, classes: NDArray[np.int64]) -> list[str]:
@@ -65,13 +88,15 @@ def class_name(run: Run, scenario: str, number: int) -> str:
     return str(names[number]) if number < len(names) else f"class {number}"
 
 
-def _scores(run: Run, scenario: str, background: str, count: int) -> dict[str, dict[str, dict[str, list[Any]]]]:
+def _scores(run: Run, scenario: str, background: str, places: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
     """The samples' scores by kind of masks, method and metric; None where one is not defined."""
     found: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for key, values in run.samples(scenario, background).items():
         method, metric = _parts(run, key)
         kind = key[: -len(f"/{method}/{metric}")]
-        found.setdefault(kind, {}).setdefault(method, {})[metric] = [_defined(v) for v in values[:count]]
+        found.setdefault(kind, {}).setdefault(method, {})[metric] = [
+            _defined(values[p]) for p in places if p < len(values)
+        ]
     return found
 
 

@@ -58,9 +58,10 @@ function scoreList(scores, index) {
 }
 
 function pictureFigure(gallery, path) {
-  const label = gallery.labels[sample], predicted = gallery.predicted[sample], right = gallery.right[sample];
-  const image = element("img", { src: gallery.pictures[sample], alt: `sample ${sample + 1}${label ? `, ${label}` : ""}` });
+  const label = gallery.labels[sample], predicted = gallery.predicted[sample], right = gallery.right[sample], name = gallery.names[sample];
+  const image = element("img", { src: gallery.pictures[sample], alt: `sample ${sample + 1}${name ? `, ${name}` : ""}${label ? `, ${label}` : ""}` });
   const caption = element("figcaption", {}, element("strong", {}, "the image"));
+  if (name) caption.append(element("span", { class: "which" }, name), element("br"));
   if (label) caption.append(element("span", { class: "label" }, `label: ${label}`), element("br"));
   caption.append(element("span", { class: "predicted" }, `predicted: ${predicted} `));
   if (right !== null) caption.append(element("span", { class: right ? "right" : "wrong" }, right ? "✓ right" : "✗ wrong"));
