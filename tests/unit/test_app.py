@@ -396,7 +396,8 @@ def test_a_card_names_every_method_and_the_colour_bar_ends_at_the_largest_share(
     assert page.count("<figure>") == 3
     assert page.index("vanilla</figcaption>") < page.index("agop-weighted</figcaption>")
     maps = [saliency / saliency.sum() for saliency in outcome.results[0].explained.maps.values()]
-    assert f"{100 * max(float(saliency.max()) for saliency in maps):.2g} %" in page
+    assert f"{100 * max(float(saliency.max()) for saliency in maps):.2g}\u00a0%" in page
+    assert " %" not in page  # a number and its sign stay in one line
 
 
 def pictured(page):

@@ -39,7 +39,7 @@ STYLE = f"""
 .agop-ticks {{ display: flex; justify-content: space-between; font-variant-numeric: tabular-nums; }}
 .agop-below table {{ width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 .agop-below td {{ padding: 1px 8px 1px 0; border: 0; overflow-wrap: anywhere; }}
-.agop-below td:last-child {{ text-align: right; width: 5em; padding-right: 0; }}
+.agop-below td:last-child {{ text-align: right; width: 5em; padding-right: 0; white-space: nowrap; }}
 """
 
 
@@ -115,11 +115,11 @@ def _classes(result: Result) -> str:
 
 def _percent(share: float) -> str:
     """Per cent with two significant digits: colours are not read more finely."""
-    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+    return f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%"
 
 
 def _likely(probability: float) -> str:
     """Per cent to a tenth; a probability that is not quite 0 or 1 does not become it."""
     if 0 < probability < 0.0005:
-        return "under 0.1 %"
-    return "over 99.9 %" if 0.9995 <= probability < 1 else f"{100 * probability:.1f} %"
+        return "under 0.1\u00a0%"
+    return "over 99.9\u00a0%" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}\u00a0%"
