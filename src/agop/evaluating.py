@@ -48,6 +48,7 @@ class Evaluation:
     prior: AGOP | None = None
     masks: str = "true"
     accuracy: float | None = None
+    steps: int | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a method and metric: the mean over the defined scores, how many they are, and why others are not."""
@@ -63,7 +64,7 @@ class Evaluation:
         metrics = list(next(iter(self.scores.values())))
         spec = RunSpec(
             BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
-            test_images=len(next(iter(self.undefined.values()))), intervals="samples",
+            test_images=len(next(iter(self.undefined.values()))), intervals="samples", steps=self.steps,
         )  # fmt: skip
         (cell,) = spec.cells()
         _empty(Path(folder))
@@ -71,7 +72,7 @@ class Evaluation:
         about = {
             "command": "agop.evaluate(…)",
             "methods": all_methods.described(spec.methods),
-            "metrics": {name: all_metrics.get(name).described for name in metrics},
+            "metrics": {name: all_metrics.get(name).described(self.steps) for name in metrics},
         }
         save_about(Path(folder), **(about | told))
         spec.save(Path(folder))
@@ -162,7 +163,7 @@ def evaluate(
     of_those = None if known is None else known[places]
     shown = gallery(model, images[places], pixels(images[places]), truth, few, of_those, places)
     right = None if known is None else accuracy(model, images, known)
-    return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right)
+    return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right, steps)
 
 
 def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, str | Method]:

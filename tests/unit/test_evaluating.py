@@ -113,6 +113,15 @@ def test_of_many_samples_a_dozen_at_equal_distances_are_kept(tmp_path):
     assert Gallery.load(tmp_path / "run" / "cells" / "own-given-000").places.tolist() == places
 
 
+def test_the_steps_of_deletion_are_told_in_the_run(tmp_path):
+    model, images, masks, _ = setting()
+    found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["deletion"], steps=7)
+    found.save(tmp_path / "run")
+    run = Run(tmp_path / "run")
+    assert run.spec.steps == 7
+    assert "removed in 7 steps" in run.about["metrics"]["deletion"]["what"]
+
+
 def test_of_few_samples_all_are_kept_and_without_labels_nobody_knows_them():
     model, images = zoo.made("plain"), zoo.images(5)
     found = agop.evaluate(model, images, torch.ones(5, 12, 12, dtype=torch.bool), ["vanilla"], metrics=["iou"])

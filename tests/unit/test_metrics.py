@@ -135,3 +135,14 @@ def test_an_unknown_metric():
 def test_what_is_no_batch_of_maps_is_told():
     with pytest.raises(InputError, match="maps is a dict, masks a Tensor: give tensors"):
         metrics.energy({"vanilla": torch.rand(1, 2, 2)}, torch.ones(1, 2, 2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_what_a_report_says_has_values_instead_of_names_of_options(name):
+    assert "`" not in metrics.get(name).described()["what"]
+
+
+def test_what_a_report_says_tells_the_cut_the_filling_and_the_steps():
+    assert "at or above 0.5 of the map's range" in metrics.get("iou").described()["what"]
+    assert "in at most 64 steps, and become 0." in metrics.get("deletion").described()["what"]
+    assert "in 16 steps, where all were 0." in metrics.get("insertion").described(16)["what"]

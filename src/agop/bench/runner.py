@@ -74,7 +74,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
         "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
         "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
         "methods": methods.described(spec.methods),
-        "metrics": {name: metrics.get(name).described for name in spec.metrics},
+        "metrics": {name: metrics.get(name).described(spec.steps) for name in spec.metrics},
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from agop.registry import Registry
 from agop.saliency import wide
 
 PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
+# Of deletion and insertion, if nobody says how many.
+MOST_STEPS = 64
 registry: Registry[Metric] = Registry("metric", first=PAPER)
 
 
@@ -33,11 +36,14 @@ class Metric:
     needs_model: bool = False
     __doc__: str | None = None
 
-    @property
-    def described(self) -> dict[str, Any]:
-        """What a report says of it."""
-        told = {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": self.bounds}
-        return told | {"what": self.__doc__}
+    def described(self, steps: int | None = None) -> dict[str, Any]:
+        """What a report says of it, with the values of its options in place of their names."""
+        what, values = self.__doc__ or "", {"steps": f"at most {MOST_STEPS}" if steps is None else f"{steps}"}
+        for name, option in signature(self.function).parameters.items():
+            told = f"{option.default:g}" if isinstance(option.default, float) else values.get(name, name)
+            what = what.replace(f"`{name}`", told)
+        about = {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": self.bounds}
+        return about | {"what": what}
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         """The scores (N,), NaN where undefined."""

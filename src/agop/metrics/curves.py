@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from agop.errors import InputError
 from agop.gradients import Probe, check_images, probing, rows_for
-from agop.metrics.base import defined
+from agop.metrics.base import MOST_STEPS, defined
 from agop.targets import Target, given, probabilities
-
-_MOST_STEPS = 64
 
 
 def areas(
@@ -66,7 +64,7 @@ def _curve(
 
 def _cuts(pixels: int, steps: int | None) -> Tensor:
     """How many pixels are gone after each step: 0 … all of them."""
-    steps = min(pixels, _MOST_STEPS) if steps is None else steps
+    steps = min(pixels, MOST_STEPS) if steps is None else steps
     if not 1 <= steps <= pixels:
         raise InputError(f"steps is {steps}: give 1 to {pixels}, the number of pixels")
     return (torch.arange(steps + 1) * pixels / steps).round().long()

@@ -22,5 +22,5 @@ def insertion(
     fill: float = 0.0,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Area (N,) under the target's softmax probability as pixels are put back, from a picture of `fill`."""
+    """Area (N,) under the target's softmax probability as pixels return in `steps` steps, where all were `fill`."""
     return areas(model, images, maps, target, steps, fill, True, batch_size)
