@@ -82,8 +82,9 @@ def test_the_grid_tells_every_mean_with_its_interval(still, folder):
     for metric in run.metrics:
         grid = still.locator(f'.grid[data-metric="{metric}"]')
         lines = grid.locator("tbody tr").evaluate_all(
-            """lines => lines.map(line => [line.cells[0].textContent, [...line.querySelectorAll('td')].map(
-                 cell => ['.mean', 'small'].map(part => cell.querySelector(part)?.firstChild.data ?? ''))])"""
+            """lines => lines.map(line => [
+                 line.querySelector('.where').textContent, [...line.querySelectorAll('td')].map(
+                   cell => ['.mean', 'small'].map(part => cell.querySelector(part)?.firstChild.data ?? ''))])"""
         )
         assert len(lines) == 4
         for place, cells in lines:
@@ -122,6 +123,9 @@ def test_every_metric_is_defined_with_its_range_and_direction(still, folder):
         assert what.startswith(metrics.get(name).__doc__.split(" (N,)")[0])
         assert bounds == "0 to 1"
         assert direction == ("more is better" if metrics.get(name).higher_is_better else "less is better")
+    told = {name: what for _, name, what, _, _ in lines}
+    assert "at or above 0.5 of the map's range" in told["iou"]
+    assert "removed in at most 64 steps, and become 0" in told["deletion"]
     assert lines[-1][2] == "wall time of a map, milliseconds a sample"
 
 
@@ -205,6 +209,8 @@ def test_the_metric_changes_the_grid_whose_winner_is_the_best_of_its_line(report
         method, told = winner()
         assert means[method] == choose(means.values())
         assert told.startswith(f"{means[method]:.3f}")
+        # Also beside the place, for a window in which the winner's column is not.
+        assert report.locator(".grid.chosen .winner").first.inner_text() == f"★ {method}"
 
 
 def test_the_raw_files_come_out_byte_for_byte(report, folder):
@@ -223,11 +229,43 @@ def test_no_page_is_wider_than_its_window(width, report):
     report.reload()
     report.wait_for_selector("#cost-chart .main-svg")
     assert report.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    beyond = report.locator("main :is(select, button, input):visible").evaluate_all(
+        """controls => controls.filter(control => !control.closest('.scroll') &&
+             control.getBoundingClientRect().right > control.closest('section, form').getBoundingClientRect().right)
+             .map(control => control.id)"""
+    )
+    assert beyond == []
     boxes = report.locator(".scroll:visible").evaluate_all(
         "boxes => boxes.map(box => box.tabIndex === 0 && box.getBoundingClientRect().right <= innerWidth)"
     )
     assert boxes
     assert all(boxes)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_that_goes_on_beyond_its_box_says_so_and_is_scrolled_by_keys(scheme, report):
+    report.emulate_media(color_scheme=scheme)
+    box, first = report.locator(".grid.chosen .scroll"), report.locator(".grid.chosen tbody th").first
+
+    def cue():
+        arrow = "getComputedStyle(box.parentNode, '::after').content"
+        shadow = "getComputedStyle(box.querySelector('tbody th')).boxShadow"
+        return box.evaluate(f"box => [{arrow} !== 'none', {shadow} !== 'none']")
+
+    assert cue() == [False, False]
+    report.set_viewport_size({"width": 390, "height": 800})
+    report.wait_for_selector(".grid.chosen .edged.more")
+    assert cue() == [True, False]
+    assert box.get_attribute("role") == "region"
+    assert "mIoU" in box.get_attribute("aria-label")
+    before = first.bounding_box()["x"]
+    box.focus()
+    for _ in range(30):
+        report.keyboard.press("ArrowRight")
+    report.wait_for_selector(".grid.chosen .edged.scrolled:not(.more)")
+    assert cue() == [False, True]
+    assert first.bounding_box()["x"] == pytest.approx(before, abs=1)
+    assert report.locator("#sample").inner_text().startswith("sample 1 ")
 
 
 def test_dark_and_light_follow_the_system_and_the_button(report):

@@ -148,6 +148,19 @@ def test_the_slider_shows_the_snapshots(report, snapshots):
         assert line == steps[index]
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_line_at_the_step_has_the_colour_of_no_curve(scheme, report):
+    report.emulate_media(color_scheme=scheme)
+    curves, line = report.evaluate(
+        """(({data, layout}) => [data.map(trace => trace.line.color).filter(Boolean), layout.shapes[0].line.color])(
+             document.getElementById('convergence-chart'))"""
+    )
+    red, green, blue = (int(line[place : place + 2], 16) for place in (1, 3, 5))
+    assert max(red, green, blue) - min(red, green, blue) < 16  # black, white or grey
+    assert len(set(curves)) == 3
+    assert all(abs(int(curve[1:3], 16) - red) > 24 for curve in curves)
+
+
 def test_play_draws_every_snapshot_from_the_first_to_the_last(report, snapshots):
     steps, expected = snapshots
     report.evaluate(

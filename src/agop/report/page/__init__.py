@@ -20,8 +20,8 @@ from agop.report.run import Run
 from agop.report.winners import CONTROLS, headline
 
 _STYLES = ("base", "bars", "tables", "gallery", "charts")
-_SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "maps", "gallery", "charts", "convergence", "labels",
-            "cost", "downloads")  # fmt: skip
+_SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "edges", "maps", "gallery", "charts", "convergence",
+            "labels", "cost", "downloads")  # fmt: skip
 
 
 def page(run: Run) -> str:

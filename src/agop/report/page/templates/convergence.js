@@ -19,7 +19,7 @@ function stepLine() {
   const frame = chosenFrame();
   if (!frame) return [];
   const x = frame.frames.steps[frame.index];
-  return [{ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: themed("--focus"), width: 1.5 } }];
+  return [{ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: themed("--ink"), width: 1.5 } }];
 }
 
 function drawCurves() {

@@ -1,0 +1,15 @@
+// A table that goes on beyond an edge of its box says so: at the right by an arrow, at the left by the first column's shadow.
+function showEdges(box) {
+  const frame = box.parentNode, beyond = box.scrollWidth - box.clientWidth - box.scrollLeft;
+  frame.classList.toggle("more", beyond > 1);
+  frame.classList.toggle("scrolled", box.scrollLeft > 1);
+}
+
+for (const box of document.querySelectorAll(".scroll")) {
+  const frame = element("div", { class: "edged" });
+  box.replaceWith(frame);
+  frame.append(box);
+  box.addEventListener("scroll", () => showEdges(box), { passive: true });
+  const resized = new ResizeObserver(() => showEdges(box));
+  for (const part of [box, box.firstElementChild]) resized.observe(part);
+}
