@@ -314,6 +314,7 @@ def hostile(folder, tmp_path):
             gallery.save(moved)
     about = json.loads((copy / "about.json").read_text())
     about |= {"classes": {HOSTILE: [HOSTILE, 'a "quoted" name']}, "notes": [HOSTILE], "command": HOSTILE}
+    about["samples"] = {HOSTILE: [HOSTILE] * 12}
     (copy / "about.json").write_text(json.dumps(about))
     return copy
 
@@ -327,6 +328,7 @@ def test_names_that_would_be_markup_stay_names(page, hostile):
     assert HOSTILE in methods(page)
     assert HOSTILE in page.locator("#maps figure strong").all_inner_texts()
     assert page.locator("#class-maps strong").all_inner_texts() == [HOSTILE, 'a "quoted" name']
+    assert page.locator("#maps .picture .which").inner_text() == HOSTILE
     assert HOSTILE in page.locator("#making").inner_text()
     assert any(HOSTILE in text for text in page.locator("#cost-chart .annotation-text").all_text_contents())
     page.select_option("#scenario", "translations_rotations")
