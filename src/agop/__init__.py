@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from agop.gradients import input_gradients
     from agop.interop.models import from_timm, from_torchvision, from_transformers
     from agop.merging import merge
+    from agop.pictures import Preprocessing
     from agop.preparing import prepare
     from agop.statistic import AGOP
     from agop.training import AGOPTrainingHook
 
 __all__ = [
-    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "evaluate", "explain", "fit", "from_timm",
-    "from_torchvision", "from_transformers", "input_gradients", "merge", "methods", "metrics", "networks",
+    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "evaluate", "explain", "fit",
+    "from_timm", "from_torchvision", "from_transformers", "input_gradients", "merge", "methods", "metrics", "networks",
     "plot", "prepare", "scenarios",
 ]  # fmt: skip
 
@@ -30,6 +31,7 @@ _HOMES = {
     "evaluate": "evaluating", "explain": "explaining", "fit": "fitting",
     "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
     "input_gradients": "gradients", "merge": "merging", "prepare": "preparing",
+    "Preprocessing": "pictures",
 }  # fmt: skip
 
 

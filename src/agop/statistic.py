@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
@@ -19,9 +20,12 @@ from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop.accumulator import Accumulator
-from agop.errors import FileError, PriorError, warn
+from agop.errors import FileError, InputError, PriorError, warn
 from agop.files import read_whole, write_whole
 from agop.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    from agop.pictures import Preprocessing
 
 FORMAT = 1
 TRAINING = "training-accumulated"
@@ -93,16 +97,56 @@ class AGOP:
                 "same training run, else make one for this model with agop.fit"
             )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one safetensors file; if that fails, the file that was there survives."""
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, if it tells one for each; else none."""
+        names = tuple((self.provenance.get("data") or {}).get("classes") or ())
+        return names if len(names) == self.provenance.get("classes") else ()
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        preprocessing: Preprocessing | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        """Write one safetensors file; if that fails, the file that was there survives.
+
+        `preprocessing`, how a picture became the model's input in training, and the names of the classes stand in the
+        file then, so that `agop explain`, `evaluate` and `app` need not be told.
+        """
         tensors = {"diagonal": self.diagonal.contiguous()}
         if self.class_diagonals is not None and self.class_counts is not None:
             tensors |= {
                 "class_diagonals": self.class_diagonals.contiguous(),
                 "class_counts": self.class_counts.contiguous(),
             }
-        metadata = {_KEY: json.dumps(self.provenance | {"format": FORMAT, "count": self.count})}
+        told = self.provenance | {"format": FORMAT, "count": self.count}
+        if preprocessing is not None or classes is not None:
+            told["data"] = (self.provenance.get("data") or {}) | self._told(preprocessing, classes)
+        metadata = {_KEY: json.dumps(told)}
         write_whole(Path(path), bytes_from_tensors(tensors, metadata))
+
+    def _told(self, preprocessing: Preprocessing | None, classes: Sequence[str] | None) -> dict[str, Any]:
+        """What a file says of its pictures; an error if that cannot be."""
+        told: dict[str, Any] = {}
+        if preprocessing is not None:
+            ours, theirs = tuple(self.diagonal.shape), (1 if preprocessing.gray else 3, *preprocessing.size)
+            if ours != theirs:
+                shapes = ["×".join(map(str, shape)) for shape in (theirs, ours)]
+                raise InputError(
+                    f"preprocessing gives images {shapes[0]}, the AGOP is of images {shapes[1]}: give size and gray "
+                    "as in training"
+                )
+            told["preprocessing"] = preprocessing.described()
+        if classes is not None:
+            count = self.provenance.get("classes", len(classes))
+            if isinstance(classes, str) or len(classes) != count:
+                raise InputError(
+                    f"there are {len(classes)} names of classes, the model has {count} classes: give one each"
+                )
+            told["classes"] = list(classes)
+        return told
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AGOP:

@@ -227,7 +227,7 @@ def test_only_formats_that_pillow_reads_by_itself_are_taken():
         ({"prior": str(example.WEIGHTS)}, FileError, "not an AGOP file"),
         ({"size": "16"}, AGOPError, "the prior is for images of shape"),
         ({"size": "large"}, InputError, "give 224 or HEIGHTxWIDTH"),
-        ({"gray": False}, ModelError, "channels"),
+        ({"gray": False, "prior": ""}, ModelError, "channels"),
         ({"mean": "grey"}, InputError, "give numbers"),
         ({"classes": "many"}, InputError, "give a number above 0"),
         ({"names": "gone.txt"}, FileError, "cannot be read"),

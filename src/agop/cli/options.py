@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,17 +48,16 @@ def preprocessing(
     model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
 ) -> Preprocessing:
     """How pictures are brought into the model's form: as the options say, else as for the prior, else as a library says
-    of its model.
+    of its model, else at the size of the prior.
     """
     from agop.interop.models import preprocessing_of
-    from agop.pictures import Preprocessing
 
     given: dict[str, Any] = {} if size is None else {"size": _sides(size), "resize": None}
     given |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     told = not {"size", "mean", "std"} <= given.keys()
     known = _of_prior(prior)
     if known is None:
-        known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else Preprocessing()
+        known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else _of_shape(prior, given)
     plain: dict[str, Any] = {"gray": True, "mean": (0.0,), "std": (1.0,)} if gray and not known.gray else {}
     return replace(known, **(plain | given))
 
@@ -71,6 +71,25 @@ def _of_prior(prior: AGOP | None) -> Preprocessing | None:
         return None
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
     return Preprocessing(**fields)
+
+
+def _of_shape(prior: AGOP | None, given: Collection[str]) -> Preprocessing:
+    """The size and channels of a prior, of which a hook's file tells no more: warns about mean and std if not given."""
+    from agop.pictures import Preprocessing
+
+    if prior is None:
+        return Preprocessing()
+    channels, height, width = prior.diagonal.shape
+    taken = [] if "size" in given else [f"{height}×{width}"]
+    missing = {name: value for name, value in (("mean", 0), ("std", 1)) if name not in given}
+    if missing:
+        taken += [f"{name} {value}" for name, value in missing.items()]
+        wanted = " and ".join(f"--{name}" for name in missing)
+        warn(
+            f"the prior does not say how its pictures were prepared (taken here: {', '.join(taken)}): "
+            f"give {wanted} as in training"
+        )
+    return Preprocessing((height, width), gray=channels == 1)
 
 
 def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
