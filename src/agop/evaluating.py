@@ -172,7 +172,8 @@ def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP 
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     found: dict[str, str | Method] = {}
     for method in [methods] if isinstance(methods, (str, Method)) else methods:
-        name = method if isinstance(method, str) else configured(method).name
+        its = configured(method)  # what is no method is told now, not after the methods before it
+        name = method if isinstance(method, str) else its.name
         if name in found:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
         found[name] = method

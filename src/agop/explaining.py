@@ -78,7 +78,7 @@ def _as_promised(method: Method, maps: Any, images: Tensor) -> Tensor:
 def configured(method: Any, layer: Layer = None) -> Method:
     """The method of that name, class or configuration, with the layer if one is given."""
     if isinstance(method, str):
-        method = methods.get(method)()
+        method = methods.made(method)
     elif isinstance(method, type) and issubclass(method, Method):
         method = method()
     if not isinstance(method, Method):

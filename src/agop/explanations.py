@@ -76,7 +76,7 @@ class Explainer:
         stacked = {name: torch.stack(found).contiguous() for name, found in maps.items()}
         write_whole(folder / "maps.safetensors", bytes_from_tensors(stacked))
         manifest = about | self._about() | {"images": entries, "skipped": self.skipped}
-        write_whole(folder / "manifest.json", json.dumps(manifest, indent=1).encode())
+        write_whole(folder / "manifest.json", json.dumps(manifest, indent=1, default=repr).encode())
         return len(entries)
 
     def explained(self, files: Sequence[Path]) -> Iterator[Explained]:
@@ -127,7 +127,7 @@ class Explainer:
         return {
             "agop": version("agop"),
             "fingerprint": fingerprint(self.model),
-            "methods": {name: _configuration(methods.get(name)(), self.layer) for name in self.methods},
+            "methods": {name: _configuration(methods.made(name), self.layer) for name in self.methods},
             "preprocessing": self.preprocessing.described(),
             "prior_provenance": None if self.prior is None else self.prior.provenance,
             "maps": "maps.safetensors",

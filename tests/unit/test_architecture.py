@@ -13,7 +13,7 @@ SOURCE = Path(agop.__file__).parent
 # A module may import from its own line and from the lines above it.
 LAYERS = [
     ["errors"],
-    ["undisturbed", "targets", "files", "registry", "progress", "processes", "colours", "pulse", "ranks"],
+    ["undisturbed", "targets", "files", "registry", "progress", "processes", "colours", "pulse", "ranks", "importing"],
     ["clevr", "runs"],
     ["gradients", "saliency"],
     ["accumulator", "fingerprint", "layers", "sheets", "pictures"],
@@ -28,7 +28,7 @@ LAYERS = [
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NOT_PLUGINS = {"__init__", "base", "layer_method", "curves"}
+NOT_PLUGINS = {"__init__", "base", "layer_method", "own", "curves"}
 PACKAGES = {"methods": 9, "metrics": 7}
 
 

@@ -23,6 +23,7 @@ from agop.explanations import Explained
 from agop.gradients import probing
 from agop.methods.base import takes_layer
 from agop.pictures import Preprocessing
+from agop.registry import unknown
 from agop.statistic import AGOP
 from agop.targets import probabilities
 
@@ -136,6 +137,8 @@ def _allowed(loaded: Loaded, chosen: Sequence[str]) -> list[str]:
     if not chosen:
         raise InputError("no method is chosen: tick at least one")
     for name in chosen:
+        if name not in methods.names():  # a page must not have a module of this machine imported
+            raise unknown("method", name, loaded.offered())
         if methods.get(name).needs_prior and loaded.prior is None:
             raise InputError(f"{name} needs an AGOP file of this model: make one with `agop fit`, and load it above")
     return [name for name in methods.names() if name in chosen]

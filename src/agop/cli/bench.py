@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
 
 Names = list[str] | None
-Method = Annotated[Names, typer.Option(help="Only this method; can be given several times.")]
+Method = Annotated[Names, typer.Option(help="Only this method, or package.module:CLASS; can be given several times.")]
 Metric = Annotated[Names, typer.Option(help="Only this metric; can be given several times.")]
 Jobs = Annotated[int | None, typer.Option(help="Processes; by default one a core.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the run folder.")]
@@ -44,23 +44,26 @@ def xai_tris(
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
+    from agop.bench.code import code_of
     from agop.runs.spec import RunSpec
 
     known = scenarios.names("xai-tris")
     tasks = _chosen("scenario", scenario, known)
     own = {name: scenarios.get(name).backgrounds for name in tasks}
     backgrounds = _chosen("background", background, list(dict.fromkeys(b for name in tasks for b in own[name])))
+    chosen = _chosen("method", method, methods.names())
     spec = RunSpec(
         benchmark="xai-tris",
         scenarios=tasks,
         backgrounds=backgrounds,
         seeds=seeds,
-        methods=_chosen("method", method, methods.names()),
+        methods=chosen,
         metrics=_chosen("metric", metric, metrics.names()),
         masks=_chosen("kind of mask", [masks], ["true", "signed"])[0],
         epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=100 if quick else 1000,
         absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
+        code=code_of(chosen),
     )
     _computed(spec, out, _processes(jobs), fresh)
 
@@ -123,12 +126,14 @@ def _clevr_options(data: Path | None, network: str, weights: Path | None, full: 
 def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full: bool, quick: bool) -> RunSpec:
     """What a run of CLEVR-XAI computes: the paper's methods, variants and controls; IG's baselines with IG."""
     from agop import methods, metrics
+    from agop.bench.code import code_of
     from agop.bench.entries import BASELINES, CONTROLS
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 
     variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
     baselines = BASELINES if not method or "integrated-gradients" in method else ()
+    chosen = _chosen("method", method, [*methods.names(), *variants])
     # Only what is not the default: a run's specification stays readable.
     told = {name: value for name, value in vars(options).items() if value != getattr(Options, name)}
     return RunSpec(
@@ -136,7 +141,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
         scenarios=("clevr-xai",),
         backgrounds=("drawn" if options.data is None else "official",),
         seeds=seeds,
-        methods=_chosen("method", method, [*methods.names(), *variants]),
+        methods=chosen,
         metrics=_chosen("metric", metric, metrics.names()),
         masks="all_objects",
         epochs=1 if quick else clevr_xai(**told).recipe.epochs,
@@ -146,6 +151,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
         sensitivity_images=10 if quick else 100,
         intervals="samples" if seeds == 1 else "seeds",
         options=told,
+        code=code_of(chosen),
     )
 
 
@@ -158,10 +164,10 @@ def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
     others = [name for name in dict.fromkeys(given or ()) if name not in known]
     for name in others:
         if kind != "method" or ":" not in name:
-            raise unknown(kind, name, list(known))
+            raise methods.unknown_method(name, known) if kind == "method" else unknown(kind, name, list(known))
         base, _, variant = name.partition("@")
-        of_library = methods.get(base)  # LIBRARY:NAME
-        if variant and not takes_layer(of_library):
+        other = methods.made(base)  # LIBRARY:NAME or package.module:NAME
+        if variant and not takes_layer(other):
             raise InputError(
                 f"{base} has no variant {variant!r}: only methods of a layer have, captum:LayerGradCam@LAYER"
             )

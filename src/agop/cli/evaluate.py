@@ -22,7 +22,9 @@ def evaluate(
     pictures: Annotated[Path, typer.Argument(help="A folder of pictures; in class folders, accuracy is told, too.")],
     masks: Annotated[Path, typer.Argument(help="A folder of masks, each with its picture's place and name.")],
     prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="Only this method; can be given several times.")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; can be given several times.")
+    ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; can be given several times.")] = None,
     out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("runs/evaluation"),
     layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
@@ -39,6 +41,7 @@ def evaluate(
     device: options.Device = None,
 ) -> None:
     """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
+    from agop import methods
     from agop.evaluating import check_place
     from agop.evaluating import evaluate as score
     from agop.masked import masked_pictures
@@ -46,6 +49,8 @@ def evaluate(
     from agop.runs.gallery import spread
     from agop.statistic import AGOP
 
+    for each in method or ():
+        methods.made(each)
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_prepared_otherwise(statistic, how)

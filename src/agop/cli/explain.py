@@ -17,7 +17,10 @@ def explain(
     pictures: Annotated[list[Path], typer.Argument(help="Pictures, or folders of them.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method of `agop list`; several give a sheet. agop-weighted with --prior, else vanilla."),
+        typer.Option(
+            help="A method of `agop list`, or package.module:CLASS; several give a sheet. "
+            "agop-weighted with --prior, else vanilla."
+        ),
     ] = None,
     prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("explanations"),
@@ -42,7 +45,7 @@ def explain(
     if layer is not None and not any(takes_layer(methods.get(name)) for name in chosen):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(chosen)}: leave it out")
     for name in chosen:
-        methods.get(name)
+        methods.made(name)
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_prepared_otherwise(statistic, how)

@@ -25,6 +25,9 @@ def list_() -> None:
     console.print(
         "captum:NAME is an attribution of Captum's, if that is installed: captum:DeepLift, captum:Occlusion …"
     )
+    console.print(
+        "package.module:CLASS is a method of your own, a subclass of agop.methods.Method, or an object of one"
+    )
     console.print()
     scores = Table("metric", "better", "what it says", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in metrics.names():

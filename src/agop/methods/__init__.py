@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from agop.errors import InputError, UnknownNameError
 from agop.methods.base import Job, Method, registry
-from agop.registry import import_all
+from agop.methods.own import own_method
+from agop.registry import import_all, unknown
 
 import_all(__name__, __path__)
 
@@ -19,13 +21,54 @@ def names() -> list[str]:
 
 
 def get(name: str) -> type[Method]:
-    """The class of the method of that name; LIBRARY:NAME is a library's own, by way of agop.interop.LIBRARY."""
+    """The class of the method of that name; LIBRARY:NAME is a library's own, by way of agop.interop.LIBRARY, and
+    package.module:NAME the user's: a class, or an object with its options.
+    """
+    found = _found(name)
+    return found if isinstance(found, type) else type(found)
+
+
+def made(name: str) -> Method:
+    """The method of that name with its default options, or with those of the object that package.module:NAME names."""
+    found = _found(name)
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise InputError(
+            f"{name} needs options ({error}): name an object that has them, mine = {found.__name__}(…)"
+        ) from error
+
+
+def is_own(name: str) -> bool:
+    """True if the name is package.module:NAME, of the user's own."""
+    module, _, own = str(name).partition(":")
+    return bool(module and own) and name not in names() and _library(module) is None
+
+
+def _found(name: str) -> type[Method] | Method:
+    if is_own(name):
+        return own_method(name)
     library, colon, own = str(name).partition(":")
-    if colon and library.isidentifier() and name not in names() and find_spec(f"agop.interop.{library}"):
-        method_class = getattr(import_module(f"agop.interop.{library}"), "method_class", None)
-        if method_class is not None:
-            return method_class(own)  # type: ignore[no-any-return]
+    method_class = _library(library) if colon and name not in names() else None
+    if method_class is not None:
+        return method_class(own)
+    if name not in names():
+        raise unknown_method(name, names())
     return registry.get(name)
+
+
+def _library(name: str) -> Callable[[str], type[Method]] | None:
+    """What gives a library's methods by name, if it has some."""
+    if not name.isidentifier() or not find_spec(f"agop.interop.{name}"):
+        return None
+    return getattr(import_module(f"agop.interop.{name}"), "method_class", None)
+
+
+def unknown_method(name: str, known: Sequence[str]) -> UnknownNameError:
+    """The error for a name that no method carries."""
+    return UnknownNameError(f"{unknown('method', name, known)}; one in a file of yours is package.module:CLASS")
 
 
 def described(given: Iterable[str]) -> dict[str, str]:
@@ -41,4 +84,4 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = ["Job", "Method", "described", "get", "names"]
+__all__ = ["Job", "Method", "described", "get", "made", "names"]

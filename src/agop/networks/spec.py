@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from agop.errors import InputError, ModelError
+from agop.importing import own_module
 from agop.networks.exported import load_exported
 from agop.networks.weights import check_complete, load_weights, state_dict
 from agop.registry import unknown
@@ -62,9 +62,7 @@ def _built(spec: str, pretrained: bool, classes: int | None) -> nn.Module:
 
 def _own(module: str, name: str) -> nn.Module:
     """What the user's function returns, or the user's module itself."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    found: Any = _own_module(module)
+    found: Any = own_module(module)
     for part in name.split("."):
         if not hasattr(found, part):
             public = [known for known, value in vars(found).items() if callable(value) and not known.startswith("_")]
@@ -79,18 +77,6 @@ def _own(module: str, name: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ModelError(f"{module}:{name} gave a {type(model).__name__}: it should return a torch.nn.Module")
     return model
-
-
-def _own_module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            hint = f"leave out the .py: {name[:-3]}:…" if name.endswith(".py") else "run this from its folder"
-            raise ModelError(f"there is no module {name} here: {hint}") from error
-        raise ModelError(f"{name} needs {error.name}, which is not installed") from error
-    except Exception as error:  # the user's own code
-        raise ModelError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def imported(library: str) -> Any:

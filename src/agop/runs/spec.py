@@ -32,7 +32,7 @@ class RunSpec:
     `sensitivity` are variants of methods, scored on the first `sensitivity_images` by the metrics that do not ask the
     model. Intervals are over "seeds" or, in a run of one seed, over "samples". `steps` are those of deletion and
     insertion, None for the metric's own. `options` are the scenario's. `absent` names backgrounds that a scenario
-    lacks, as "scenario/background".
+    lacks, as "scenario/background". `code` is a digest of the file of each method of the user's own.
     """
 
     benchmark: str
@@ -50,6 +50,7 @@ class RunSpec:
     intervals: str = "seeds"
     options: dict[str, Any] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
+    code: dict[str, str] = field(default_factory=dict)
     format: int = 2
 
     def __post_init__(self) -> None:

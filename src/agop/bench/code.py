@@ -1,0 +1,26 @@
+"""The code of methods of the user's own: a run is not gone on with after it has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from agop import methods
+from agop.files import read_whole
+
+
+def code_of(names: Iterable[str]) -> dict[str, str]:
+    """A digest of the files behind each package.module:NAME: the one that is named, and the one of its class."""
+    bases = {name: name.partition("@")[0] for name in names}
+    return {
+        name: _digest({base.partition(":")[0], methods.get(base).__module__})
+        for name, base in bases.items()
+        if methods.is_own(base)
+    }
+
+
+def _digest(modules: Iterable[str]) -> str:
+    files = sorted({str(file) for name in modules if (file := getattr(sys.modules[name], "__file__", None))})
+    return hashlib.sha256(b"".join(read_whole(Path(file)) for file in files)).hexdigest()[:16]
