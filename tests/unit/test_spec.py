@@ -1,6 +1,7 @@
 import io
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from PIL import Image
+from safetensors.torch import save, save_file
 
 import agop
 from agop.errors import AGOPError, FileError, ModelError
@@ -78,11 +80,62 @@ def test_weight_files_that_are_none(tmp_path, monkeypatch):
     for file, error, message in [
         ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "no state dict"),
         ("other.pt", ModelError, "does not fit the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
-        ("text.safetensors", FileError, "cannot be read as weights"), ("nothing.pt", FileError, "nothing.pt"),
+        ("text.safetensors", FileError, "is not a safetensors file, or was cut short"),
+        ("nothing.pt", FileError, "nothing.pt cannot be read as weights: No such file"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             load_model("agop.networks:CNN8by8", file)
     assert not Path("ran").exists()
+
+
+def written_weights() -> dict[str, bytes]:
+    """Files that are no weights, by name."""
+    plain, old, tensors, picture = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
+    torch.save(CNN8by8().state_dict(), plain)
+    torch.save(CNN8by8().state_dict(), old, _use_new_zipfile_serialization=False)
+    tensors.write(save(CNN8by8().state_dict()))
+    Image.new("RGB", (9, 9)).save(picture, format="PNG")
+    return {
+        "empty.pth": b"", "empty.safetensors": b"", "text.pth": b"epoch 3\nloss 0.2\n", "letters.pth": b"abc",
+        "brackets.pth": b"]]]]", "picture.pth": picture.getvalue(), "page.pth": b"<!DOCTYPE html><html></html>",
+        "cut.pth": plain.getvalue()[:2000], "half.pth": plain.getvalue()[: len(plain.getvalue()) // 2],
+        "cut_old.pth": old.getvalue()[:900], "cut.safetensors": tensors.getvalue()[:900], "few.pth": b"PK",
+        "torch.safetensors": plain.getvalue(), "zip.pth": b"PK\x05\x06" + bytes(18), "eighty.pth": b"\x80\x02",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", written_weights())
+def test_a_file_that_is_no_weights_is_told_in_one_sentence_with_the_next_step(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(written_weights()[name])
+    with pytest.raises(FileError) as raised:
+        load_model("agop.networks:CNN8by8", path)
+    told = str(raised.value)
+    assert told.startswith(f"{path} ")
+    assert re.search(r"save weights with torch\.save\(model\.state_dict\(\), .*safetensors", told), told
+    assert not re.search(r"Errno|IndexError|pop from|run code|\n", told), told
+    assert ("is empty" in told) == name.startswith("empty")
+
+
+def test_bad_weights_end_a_command_with_one_line(tmp_path):
+    for name, content in written_weights().items():
+        (tmp_path / name).write_bytes(content)
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    for name in ("text.pth", "cut.pth"):
+        done = subprocess.run(
+            [sys.executable, "-m", "agop", "explain", "agop.networks:CNN8by8", "a.png", "--weights", name],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"error: {name} ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_safetensors_are_known_by_their_content_too(tmp_path):
+    source = CNN8by8()
+    save_file(source.state_dict(), tmp_path / "model.bin")
+    loaded = load_model("agop.networks:CNN8by8", tmp_path / "model.bin")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from agop.errors import FileError, ModelError
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
+# What torch.save writes begins as a zip archive or, before torch 1.6, as a pickle.
+_STARTS = (b"PK\x03\x04", b"\x80")
+_SAVE = "save weights with torch.save(model.state_dict(), 'weights.pth') or as safetensors"
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -54,16 +57,40 @@ def state_dict(path: Path) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> Any:
-    try:
-        if path.suffix == ".safetensors":
+    head = _head(path)
+    if not head:
+        raise FileError(f"{path} is empty: {_SAVE}")
+    if path.suffix == ".safetensors" or head[8:9] == b"{":  # after the length of its header, a safetensors file has one
+        try:
             return load_file(path)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise FileError(f"{path} is not a safetensors file, or was cut short ({error}): {_SAVE}") from error
+    if not head.startswith(_STARTS):
+        raise FileError(f"{path} is not a file of weights: {_SAVE}")
+    return _unpickled(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(9)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path} cannot be read as weights: {reason}") from error
+
+
+def _unpickled(path: Path) -> Any:
+    """What torch.save has written, if it is tensors and plain values alone."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # torch asks to report foreign pickles, which are refused here
             return torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
+    except Exception as error:  # what is damaged can raise anything
+        if isinstance(error, UnpicklingError) and "unsupported" in str(error).lower():
+            raise FileError(
+                f"{path} is not a file of weights alone, and reading more could run code: save model.state_dict(), "
+                "or a safetensors file"
+            ) from error
         raise FileError(
-            f"{path} is not a file of weights alone, and reading more could run code: save model.state_dict(), "
-            "or a safetensors file"
+            f"{path} is damaged, was cut short or is no file of weights: get it anew, or {_SAVE}"
         ) from error
-    except (OSError, SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise FileError(f"{path} cannot be read as weights: {error}") from error
