@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Pictures that are read at once; `fit` decides how many of them are in the model at once.
 _READ_TOGETHER = 32
 _SNAPSHOT_SECONDS = 60.0
+# Up to so many times 1/classes right is as by chance, of at least so many pictures; of two classes less, 75 % is not.
+_BY_CHANCE, _RATHER_MORE, _TELLING = 1.5, 0.6, 20
 
 
 def fit(
@@ -78,6 +80,8 @@ def fit(
             part.path.unlink(missing_ok=True)
     if here.first:
         _tell(prior, pictures, data, out)
+        if not all_samples:
+            _warn_if_by_chance(prior, pictures, weights)
 
 
 class _Part:
@@ -112,11 +116,21 @@ def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
     if len(pictures.classes) != prior.provenance["classes"]:
         warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance['classes']} classes")
-    if prior.count * prior.provenance["classes"] < len(pictures):
-        warn(
-            f"fewer were classified correctly than by chance: do the class folders {', '.join(pictures.classes[:5])} "
-            "stand, in this order, for the model's classes 0, 1, …, and are size, mean and std as in training?"
-        )
     if prior.provenance["skipped"]:
         console.print(f"{prior.provenance['skipped']:,} left out: NaN or infinite gradients")
     console.print(f"wrote {out}: {prior!r}")
+
+
+def _warn_if_by_chance(prior: AGOP, pictures: ClassFolders, weights: Path | None) -> None:
+    """Warn if the model is right about as often as one that knows nothing."""
+    classes, right = prior.provenance["classes"], prior.count / len(pictures)
+    enough = len(pictures) >= _TELLING and right <= min(_BY_CHANCE / classes, _RATHER_MORE)
+    if not enough and right * classes >= 1:
+        return
+    asked = "were its weights given (--weights), " if weights is None else ""
+    folders = ", ".join(pictures.classes[:5])
+    warn(
+        f"the model is right on {100 * right:.0f} % of the pictures of {classes} classes, hardly better than chance: "
+        f"{asked}do the class folders {folders} stand, in this order, for its classes 0, 1, …, and are size, mean and "
+        "std as in training?"
+    )
