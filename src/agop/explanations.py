@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import version
@@ -59,20 +60,26 @@ class Explainer:
     layer: str | None = None
     batch_size: int | None = None
     skipped: list[str] = field(default_factory=list)
+    names: Sequence[str] = ()
 
     def write(self, files: Sequence[Path], folder: Path, about: dict[str, Any]) -> int:
-        """Explain the files into the folder; how many there were. Files that are no pictures are left out."""
+        """Explain the files into the folder; how many there were. Files that are no pictures are left out.
+
+        A picture keeps its place below the folder that all files share: its class folder, if they have some.
+        """
         maps: dict[str, list[Tensor]] = {name: [] for name in self.methods}
         entries: list[dict[str, Any]] = []
         taken: set[str] = set()
+        shared = os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in files])
         for explained in self.explained(files):
-            name = _unused(explained.path.stem, taken)
+            place = Path(os.path.relpath(os.path.abspath(explained.path), shared))
+            name = _unused(place.with_suffix("").as_posix(), taken)
             write_whole(folder / name, _png(self._drawn(explained)))
             for method, found in explained.maps.items():
                 maps[method].append(found)
             entries.append(_entry(explained, name))
         if not entries:
-            raise InputError(f"none of {len(files)} files could be read as a picture: {self.skipped[0]}")
+            raise InputError("none of these files could be read: give pictures, or folders of them")
         stacked = {name: torch.stack(found).contiguous() for name, found in maps.items()}
         write_whole(folder / "maps.safetensors", bytes_from_tensors(stacked))
         manifest = about | self._about() | {"images": entries, "skipped": self.skipped}
@@ -118,10 +125,16 @@ class Explainer:
         maps = {name: found.numpy() for name, found in explained.maps.items()}
         if len(maps) == 1:
             return shown(explained.picture, next(iter(maps.values())))
-        told = f"predicted {explained.predicted}"
-        if explained.target != explained.predicted:
-            told += f", explained {explained.target}"
-        return sheet(explained.picture, maps, told)
+        return sheet(explained.picture, maps, self.caption(explained))
+
+    def caption(self, explained: Explained) -> str:
+        """What stands above a picture: its predicted class and, if that is another, the explained one."""
+        told = f"predicted {self._called(explained.predicted)}"
+        other = explained.target != explained.predicted
+        return f"{told}, explained {self._called(explained.target)}" if other else told
+
+    def _called(self, index: int) -> str:
+        return self.names[index] if index < len(self.names) else str(index)
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -129,6 +142,7 @@ class Explainer:
             "fingerprint": fingerprint(self.model),
             "methods": {name: _configuration(methods.made(name), self.layer) for name in self.methods},
             "preprocessing": self.preprocessing.described(),
+            "classes": list(self.names),
             "prior_provenance": None if self.prior is None else self.prior.provenance,
             "maps": "maps.safetensors",
         }
@@ -150,7 +164,7 @@ def _entry(explained: Explained, name: str) -> dict[str, Any]:
 
 
 def _unused(stem: str, taken: set[str]) -> str:
-    """A picture's name in the folder; two files of one name stand side by side."""
+    """A picture's name in the folder; two files of one place and name stand side by side."""
     name, number = f"{stem}.png", 2
     while name in taken:
         name, number = f"{stem}-{number}.png", number + 1

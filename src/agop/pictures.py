@@ -59,8 +59,11 @@ class Preprocessing:
         try:
             with Image.open(path) as file:
                 upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-            raise FileError(f"{path} cannot be read as a picture: {error}") from error
+        except UnidentifiedImageError as error:
+            raise FileError(f"{path} cannot be read as a picture: its content is none that Pillow knows") from error
+        except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"{path} cannot be read as a picture: {reason}") from error
         return self.cut(upright, Image.Resampling[self.interpolation.upper()])
 
     def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:

@@ -107,7 +107,7 @@ def test_the_maps_are_those_of_explain(folder):
     torch.testing.assert_close(load_file(folder / "same" / "maps.safetensors")["smoothgrad"], expected)
 
 
-def test_several_methods_give_a_sheet_and_files_of_one_name_stand_side_by_side(folder):
+def test_several_methods_give_a_sheet_and_files_of_one_name_keep_their_folders(folder):
     (folder / "twin").mkdir(exist_ok=True)
     Image.new("L", (20, 12), 90).save(folder / "twin" / "001.png")
     done = run(
@@ -118,10 +118,10 @@ def test_several_methods_give_a_sheet_and_files_of_one_name_stand_side_by_side(f
     assert done.returncode == 0, done.stderr
     assert "5×5 for 8×8" in done.stderr
     manifest = json.loads((folder / "sheet" / "manifest.json").read_text())
-    assert [entry["picture"] for entry in manifest["images"]] == ["001.png", "001-2.png"]
+    assert [entry["picture"] for entry in manifest["images"]] == ["data/class1/001.png", "twin/001.png"]
     assert [entry["target"] for entry in manifest["images"]] == [1, 1]
     assert manifest["methods"]["gradcam"] == {"layer": "conv2"}
-    with Image.open(folder / "sheet" / "001.png") as picture:
+    with Image.open(folder / "sheet" / "twin" / "001.png") as picture:
         assert picture.width > 4 * 192 > picture.height
 
 
@@ -204,7 +204,7 @@ def test_help_does_not_wait_for_torch():
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--prior", "w.pt"], "w.pt is not an AGOP file"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "5"], "target 5 of sample 0"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "gradcam", "--layer", "conv9"], "no layer 'conv9'"),
-        (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of 1 files could be read"),
+        (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of these files could be read"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--device", "cuda"], "cuda"),
     ],
 )

@@ -33,12 +33,12 @@ def zipped(outcome: Outcome, where: Path) -> Path:
     ]
     explainer = _Known(
         loaded.model, outcome.methods, loaded.preprocessing, loaded.prior, layer=loaded.fields.layer or None,
-        skipped=outcome.refused, known=known,
+        skipped=outcome.refused, names=loaded.names, known=known,
     )  # fmt: skip
     about = {name: value or None for name, value in asdict(loaded.fields).items() if name in _ABOUT}
     path = Path(mkdtemp(dir=where)) / "explanations.zip"
     with TemporaryDirectory(dir=where) as folder, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        explainer.write([explained.path for explained in known], Path(folder), about | {"classes": list(loaded.names)})
-        for file in sorted(Path(folder).iterdir()):
-            archive.write(file, f"explanations/{file.name}")
+        explainer.write([explained.path for explained in known], Path(folder), about)
+        for file in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+            archive.write(file, f"explanations/{file.relative_to(folder).as_posix()}")
     return path
