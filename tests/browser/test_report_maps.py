@@ -151,6 +151,7 @@ def test_the_slider_shows_the_snapshots(report, snapshots):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_line_at_the_step_has_the_colour_of_no_curve(scheme, report):
     report.emulate_media(color_scheme=scheme)
+    report.get_by_role("button", name=f"switch to {'light' if scheme == 'dark' else 'dark'} colours").wait_for()
     curves, line = report.evaluate(
         """(({data, layout}) => [data.map(trace => trace.line.color).filter(Boolean), layout.shapes[0].line.color])(
              document.getElementById('convergence-chart'))"""

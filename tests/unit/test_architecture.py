@@ -22,6 +22,7 @@ LAYERS = [
     ["scenarios"],
     ["explaining"],
     ["scoring", "cells"],
+    ["evaluation"],
     ["evaluating", "masked", "explanations", "plot"],
     ["bench"],
     ["report", "app", "interop"],

@@ -12,7 +12,7 @@ from rich.console import Console
 from agop.cli import options
 
 if TYPE_CHECKING:
-    from agop.evaluating import Evaluation
+    from agop.evaluation import Evaluation
     from agop.masked import Masked
     from agop.pictures import Preprocessing
 
@@ -42,8 +42,8 @@ def evaluate(
 ) -> None:
     """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
     from agop import methods
-    from agop.evaluating import check_place
     from agop.evaluating import evaluate as score
+    from agop.evaluation import check_place
     from agop.masked import masked_pictures
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
