@@ -222,7 +222,7 @@ def test_a_save_that_is_cut_short_never_shows_old_figures_as_new(tmp_path, monke
     right, wrong = model(images).argmax(1), (model(images).argmax(1) + 1) % 3
     agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=wrong).save(tmp_path / "run")
     found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=right)
-    monkeypatch.setattr("agop.evaluating.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("agop.evaluation.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         found.save(tmp_path / "run")
     assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0
