@@ -1,7 +1,6 @@
 """Captum, both ways: our attributions in its hands, and its attributions in ours, against Captum called directly."""
 
 import json
-import os
 import subprocess
 import sys
 import warnings
@@ -24,6 +23,7 @@ from agop.networks import CNN8by8
 from agop.report.formats import registry
 from agop.report.run import Run
 from tests import zoo
+from tests.command import run
 from tests.state import assert_same, state_of
 
 OURS = {"agop-weighted": AGOPWeighted, "agop-global": AGOPGlobal, "agop-local": lambda model, _: AGOPLocal(model)}
@@ -658,13 +658,6 @@ def test_evaluate_scores_it_and_reports_name_it(tmp_path):
     found.save(tmp_path / "run")
     for form in registry.names():
         assert "captum:DeepLift" in registry.get(form)(Run(tmp_path / "run"))
-
-
-def run(*arguments, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "agop", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -17,15 +17,9 @@ from agop.cli import main
 from agop.networks import CNN8by8
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
+from tests.command import run
 
 MODEL = ("agop.networks:CNN8by8", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
-
-
-def run(*arguments, folder, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "agop", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"COLUMNS": "200"} | environment,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """How the commands prepare pictures when a prior is all that says something of them: real processes, real files."""
 
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -17,6 +15,7 @@ from agop.app.session import Session
 from agop.cli.app import load
 from agop.errors import InputError
 from agop.pictures import Preprocessing
+from tests.command import run
 
 NETWORK = """
 from torch import nn
@@ -26,13 +25,6 @@ def net(channels=3):
 def grey():
     return net(1)
 """
-
-
-def run(*arguments, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "agop", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

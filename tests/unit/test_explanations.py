@@ -1,9 +1,6 @@
 """What `agop explain` writes: names that keep their class folders, class names, and each bad file told once."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -19,16 +16,10 @@ from agop.app.session import Session
 from agop.cli.app import load
 from agop.explanations import Explainer
 from agop.networks import CNN8by8
+from tests.command import run
 
 MODEL = "agop.networks:CNN8by8"
 GIVEN = ("--weights", "w.safetensors", "--prior", "prior.safetensors")
-
-
-def run(*arguments, folder):
-    return subprocess.run(
-        [sys.executable, "-m", "agop", *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,7 @@
 """A method in a file of one's own, named package.module:CLASS wherever a method is named: real files and processes."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import agop
 from agop import methods
 from agop.errors import InputError, UnknownNameError
 from agop.networks import CNN8by8
+from tests.command import run
 
 MINE = '''
 from dataclasses import dataclass
@@ -61,13 +60,6 @@ number = 3
 def function():
     return squared
 '''
-
-
-def run(*arguments, folder, before=("-m", "agop")):
-    return subprocess.run(
-        [sys.executable, *before, *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_fit_with_snapshots_says_where_the_last_one_is(folder):
 
 
 def test_explain_says_what_is_there(folder):
-    code, told = stopped("explain", "slow:Slow", "data", *HOW, folder=folder, when="explanations/*.png")
+    code, told = stopped("explain", "slow:Slow", "data", *HOW, folder=folder, when="explanations/*/*.png")
     assert code == 130
     assert told == "stopped: pictures that are done stay in explanations/, without maps.safetensors and manifest.json\n"
     assert not (folder / "explanations" / "manifest.json").exists()
