@@ -80,11 +80,14 @@ def visit(browser, server):
 
 
 def choose(page, *names):
-    """Tick these methods and no others."""
-    for box in page.locator("#methods input[type=checkbox]").all():
-        wanted = box.get_attribute("name") in names
-        if box.is_checked() != wanted:
-            box.click()
+    """Tick these methods and no others. As with `write`, what is ticked in the first moment may not stay."""
+    boxes, stays = page.locator("#methods input[type=checkbox]"), False
+    while not stays:
+        for box in boxes.all():
+            if box.is_checked() != (box.get_attribute("name") in names):
+                box.click()
+        page.wait_for_timeout(500)
+        stays = {box.get_attribute("name") for box in boxes.all() if box.is_checked()} == set(names)
 
 
 def drop(page, *files):
