@@ -17,7 +17,7 @@ from agop.explaining import configured
 from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
-from agop.metrics.base import reasons
+from agop.metrics.base import Metric, reasons
 from agop.progress import track
 from agop.runs.gallery import spread
 from agop.saliency import pixels
@@ -46,8 +46,7 @@ def evaluate(
     With labels (N,) a report tells accuracy, too.
     """
     named = _by_name(methods, prior)
-    wanted = [metrics] if isinstance(metrics, str) else all_metrics.names() if metrics is None else metrics
-    chosen = [all_metrics.get(name) for name in wanted]
+    chosen = _metrics(metrics)
     if not named or not chosen:
         raise InputError("there is nothing to evaluate: give at least one method and one metric")
     masks = _checked_masks(masks, images)
@@ -60,30 +59,34 @@ def evaluate(
     milliseconds: dict[str, float] = {}
     few, places = dict[str, Tensor](), spread(len(images))
     for name, method in track(list(named.items()), "evaluating"):
-        its_layer = layer if takes_layer(all_methods.get(name)) else None
+        its_layer = layer if takes_layer(method) else None
         maps, milliseconds[name] = timed_maps(model, images, method, prior, target, its_layer, batch_size)
         few[name], undefined[name] = maps[places], reasons(maps, masks)
         scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
-    kind = "signed" if signed else "true"
+    kind, those = "signed" if signed else "true", images[places]
     truth = {kind: masks[places].float() if signed else masks[places] != 0}
-    of_those = None if known is None else known[places]
-    shown = gallery(model, images[places], pixels(images[places]), truth, few, of_those, places)
+    shown = gallery(model, those, pixels(those), truth, few, None if known is None else known[places], places)
     right = None if known is None else accuracy(model, images, known)
     return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right, steps)
 
 
-def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, str | Method]:
-    """The methods by name; by default all that can run."""
+def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
+    """The methods by name, configured; by default all that can run."""
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
-    found: dict[str, str | Method] = {}
+    found: dict[str, Method] = {}
     for method in [methods] if isinstance(methods, (str, Method)) else methods:
         its = configured(method)  # what is no method is told now, not after the methods before it
         name = method if isinstance(method, str) else its.name
         if name in found:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
-        found[name] = method
+        found[name] = its
     return found
+
+
+def _metrics(names: str | Sequence[str] | None) -> list[Metric]:
+    given = [names] if isinstance(names, str) else all_metrics.names() if names is None else names
+    return [all_metrics.get(name) for name in given]
 
 
 def _checked_masks(masks: Any, images: Tensor) -> Tensor:

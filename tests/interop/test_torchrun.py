@@ -40,6 +40,12 @@ def run(command, folder):
     )
 
 
+def started(folder, *arguments):
+    """A job of two ranks at work."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(torchrun(2, *arguments), cwd=folder, env=environment(), text=True, **pipes)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Seven pictures of two classes, a network's weights, and what one process makes of them."""
@@ -83,10 +89,7 @@ def test_fit_of_several_ranks_is_fit_of_one(folder, ranks):
 
 def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
     slow = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1", "--snapshot-every", "0")
-    job = subprocess.Popen(
-        torchrun(2, "fit", *slow, "--out", "killed.safetensors"), cwd=folder, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    job = started(folder, "fit", *slow, "--out", "killed.safetensors")
     parts = [folder / f"killed.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: all(part.exists() for part in parts))
     os.kill(process_of(job, rank=1), signal.SIGKILL)
@@ -105,10 +108,7 @@ def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
 def test_a_result_that_cannot_be_written_leaves_the_whole_parts(folder):
     """The file's name is taken while the ranks count."""
     slow = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1", "--snapshot-every", "1")
-    job = subprocess.Popen(
-        torchrun(2, "fit", *slow, "--out", "taken.safetensors"), cwd=folder, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    job = started(folder, "fit", *slow, "--out", "taken.safetensors")
     parts = [folder / f"taken.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: any(part.exists() for part in parts))
     (folder / "taken.safetensors").mkdir()

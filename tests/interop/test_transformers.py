@@ -469,3 +469,19 @@ except agop.AGOPError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "agop.interop.transformers needs transformers: pip install 'agop[transformers]'\n"
+
+
+class AsksAtTheEnd(TrainerCallback):
+    def on_step_end(self, args, state, control, **more):
+        control.should_save |= state.global_step == state.max_steps
+
+
+def test_a_second_training_s_checkpoint_holds_nothing_of_the_first(tmp_path):
+    callback = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
+    trained(vit(), tmp_path / "first", [callback], save_strategy="steps", save_steps=2)
+    first = callback.prior.diagonal
+    trained(resnet(), tmp_path / "second", [callback, AsksAtTheEnd()])
+    resumed = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
+    gone_on("resnet", tmp_path / "resumed", tmp_path / "second" / "checkpoint-6", [resumed])
+    assert not torch.equal(first, callback.prior.diagonal)
+    assert torch.equal(resumed.prior.diagonal, callback.prior.diagonal)

@@ -51,15 +51,9 @@ def explain(
     options.warn_if_prepared_otherwise(statistic, how)
     files = _files(pictures)
     explainer = Explainer(
-        options.placed_model(model, weights, classes, device),
-        chosen,
-        how,
-        statistic,
-        target,
-        layer,
-        batch_size,
+        options.placed_model(model, weights, classes, device), chosen, how, statistic, target, layer, batch_size,
         names=() if statistic is None else statistic.class_names,
-    )
+    )  # fmt: skip
     about = {"model": model, "weights": weights and str(weights), "prior": prior and str(prior)}
     written = explainer.write(files, out, about)
     Console(soft_wrap=True, highlight=False, markup=False).print(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
-from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import MethodType
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +12,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
-from agop.interop.states import State, of_all_ranks, share_of_rank
+from agop.interop.precision import precision_of_the_weights
+from agop.interop.states import State, of_all_ranks, packed, share_of_rank, unpacked
 from agop.ranks import rank_and_count
 from agop.statistic import AGOP
 from agop.training import AGOPTrainingHook
@@ -106,7 +103,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
                 "AGOPTrainerCallback goes on from a checkpoint by itself"
             )
         self._forget()
-        self._prior, self._why_not = None, _NOT_YET
+        self._prior, self._why_not, self._gathered = None, _NOT_YET, (0, [])
         self._hook = AGOPTrainingHook(model, **self._options)  # type: ignore[arg-type]  # checked when made
         if state.global_step:
             self._resume(state, self._hook)
@@ -180,9 +177,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         """What the ranks collected, as text for a JSON file."""
         steps, states = self._gathered
         ranks = states if states and steps == hook.steps else [hook.state_dict()]
-        buffer = io.BytesIO()
-        torch.save({"ranks": ranks, "of": rank_and_count()[1]}, buffer)
-        return b64encode(buffer.getvalue()).decode()
+        return packed({"ranks": ranks, "of": rank_and_count()[1]})
 
     def _resume(self, state: Any, hook: AGOPTrainingHook) -> None:
         found = state.stateful_callbacks.get(type(self).__name__) or []
@@ -191,10 +186,10 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         if collected is None:
             warn(f"the checkpoint holds no AGOP: collected from step {state.global_step} on")
             return
-        found = torch.load(io.BytesIO(b64decode(collected)), weights_only=True)
-        if len(found["ranks"]) < found["of"]:
-            warn(f"the checkpoint holds what one of {found['of']} processes collected: it was not made on schedule")
-        hook.load_state_dict(share_of_rank(found["ranks"]))
+        held = unpacked(collected)
+        if len(held["ranks"]) < held["of"]:
+            warn(f"the checkpoint holds what one of {held['of']} processes collected: it was not made on schedule")
+        hook.load_state_dict(share_of_rank(held["ranks"]))
 
     def _listen(self) -> None:
         """Wait for one training batch at the model's door: a hook that removes itself leaves nothing after an error."""
@@ -235,7 +230,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
             )
         AGOPTrainerCallback._passing = True
         try:
-            with _precision_of_the_weights(hook.model):
+            with precision_of_the_weights(hook.model):
                 hook.step(images, labels)
         finally:
             AGOPTrainerCallback._passing = False
@@ -243,22 +238,3 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
 
 def _images_name(model: nn.Module) -> str:
     return str(getattr(model, "main_input_name", "pixel_values"))
-
-
-@contextmanager
-def _precision_of_the_weights(model: nn.Module) -> Iterator[None]:
-    """The model without the autocast that accelerate wraps its forward in for bf16=True and fp16=True."""
-    wrapped = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
-    if wrapped is None:
-        yield
-        return
-    own, plain = type(model).forward, wrapped
-    # A second training wraps it a second time, and then the _original_forward is a wrapped one, too.
-    while getattr(plain, "__func__", plain) is not own and hasattr(plain, "__wrapped__"):
-        plain = plain.__wrapped__
-    found = getattr(plain, "__func__", plain) is own
-    model.forward = MethodType(own, model) if found else model._original_forward  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        model.forward = wrapped

@@ -48,15 +48,15 @@ def is_own(name: str) -> bool:
 
 
 def _found(name: str) -> type[Method] | Method:
-    if is_own(name):
-        return own_method(name)
+    if name in names():
+        return registry.get(name)
     library, colon, own = str(name).partition(":")
-    method_class = _library(library) if colon and name not in names() else None
+    method_class = _library(library) if colon else None
     if method_class is not None:
         return method_class(own)
-    if name not in names():
-        raise unknown_method(name, names())
-    return registry.get(name)
+    if library and own:
+        return own_method(name)
+    raise unknown_method(name, names())
 
 
 def _library(name: str) -> Callable[[str], type[Method]] | None:
