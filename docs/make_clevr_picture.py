@@ -11,10 +11,10 @@ from PIL import Image
 import agop
 from agop import scenarios
 from agop.bench.entries import Entries
-from agop.networks.weights import load_weights
+from agop.model.weights import load_weights
+from agop.pictures.heat import pixels
+from agop.pictures.sheets import sheet, stacked
 from agop.runs.spec import RunSpec
-from agop.saliency import pixels
-from agop.sheets import sheet, stacked
 
 SHOWN = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")
 

@@ -18,9 +18,9 @@ from torch import Tensor
 
 import agop
 from agop.networks import CNN8by8
-from agop.progress import track
+from agop.pictures.sheets import sheet, stacked
 from agop.scenarios import Split, xai_tris
-from agop.sheets import sheet, stacked
+from agop.system.progress import track
 
 OUT = Path("demo")
 METHODS = [name for name in agop.methods.names() if name != "agop-local"]  # the same map as vanilla

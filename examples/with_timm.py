@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import agop
-from agop.pictures import ClassFolders, pictures_in
-from agop.sheets import sheet
+from agop.pictures.folders import ClassFolders, pictures_in
+from agop.pictures.sheets import sheet
 
 try:
     import timm

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agop import methods, metrics, networks, plot, scenarios
     from agop.errors import AGOPError, AGOPWarning
-    from agop.evaluating import evaluate
-    from agop.explaining import explain
-    from agop.fitting import fit
-    from agop.gradients import input_gradients
+    from agop.evaluating.evaluate import evaluate
+    from agop.explaining.explain import explain
     from agop.interop.models import from_timm, from_torchvision, from_transformers
-    from agop.merging import merge
-    from agop.pictures import Preprocessing
-    from agop.preparing import prepare
-    from agop.statistic import AGOP
-    from agop.training import AGOPTrainingHook
+    from agop.model.preparing import prepare
+    from agop.model.probe import input_gradients
+    from agop.pictures.preprocessing import Preprocessing
+    from agop.statistic.agop import AGOP
+    from agop.statistic.fitting import fit
+    from agop.statistic.hook import AGOPTrainingHook
+    from agop.statistic.merging import merge
 
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "evaluate", "explain", "fit",
@@ -27,11 +27,11 @@ __all__ = [
 
 # Imported on first use: what reads only files, and --help, should not wait for torch.
 _HOMES = {
-    "AGOP": "statistic", "AGOPError": "errors", "AGOPTrainingHook": "training", "AGOPWarning": "errors",
-    "evaluate": "evaluating", "explain": "explaining", "fit": "fitting",
+    "AGOP": "statistic.agop", "AGOPError": "errors", "AGOPTrainingHook": "statistic.hook", "AGOPWarning": "errors",
+    "evaluate": "evaluating.evaluate", "explain": "explaining.explain", "fit": "statistic.fitting",
     "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
-    "input_gradients": "gradients", "merge": "merging", "prepare": "preparing",
-    "Preprocessing": "pictures",
+    "input_gradients": "model.probe", "merge": "statistic.merging", "prepare": "model.preparing",
+    "Preprocessing": "pictures.preprocessing",
 }  # fmt: skip
 
 

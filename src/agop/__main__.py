@@ -1,5 +1,5 @@
 """`python -m agop` is `agop`."""
 
-from agop.cli import main
+from agop.cli.main import main
 
 main()

@@ -26,7 +26,7 @@ RUN = """
 import sys
 from pathlib import Path
 from agop.bench.runner import begin, run
-from agop.ranks import ranks
+from agop.system.distributed import ranks
 from agop.runs.spec import RunSpec
 
 begin(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]))

@@ -14,15 +14,15 @@ from torch import nn
 from typer.testing import CliRunner
 
 import agop
-from agop.clevr.render import render
-from agop.clevr.scene import random_scene
-from agop.cli import app
+from agop.cli.main import cli
 from agop.errors import AGOPWarning, InputError, ModelError
 from agop.interop.models import preprocessing_of
 from agop.interop.preprocessing import transformers_preprocessing
-from agop.layers import as_grid, token_grid
-from agop.masked import masked_pictures
-from agop.pictures import Preprocessing
+from agop.model.layers import as_grid, token_grid
+from agop.pictures.image_mask_pairs import masked_pictures
+from agop.pictures.preprocessing import Preprocessing
+from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.scene import random_scene
 
 BESIDE = Path(sys.prefix) / "beside"
 HERE = Path(__file__).parent
@@ -206,7 +206,7 @@ def test_a_model_that_does_not_say_gets_its_size_and_a_warning(photo, tmp_path):
 
 
 def run(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 

@@ -171,7 +171,7 @@ def test_a_killed_rank_of_a_bench_leaves_its_cells_and_the_next_run_goes_on(tmp_
 
 RANK = """
 import os, signal, torch
-from agop.ranks import cores_here, ranks
+from agop.system.distributed import cores_here, ranks
 with ranks(patience=3) as here:
     if here.first:
         print("threads", torch.get_num_threads() == cores_here())

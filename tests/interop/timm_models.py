@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 
 import agop
 import tests.interop.operators  # noqa: F401  # before torchvision, which timm imports
-from agop.clevr.render import render
-from agop.clevr.scene import random_scene
-from agop.cli import app
-from agop.gradients import probing
+from agop.cli.main import cli
 from agop.interop.models import preprocessing_of
 from agop.interop.preprocessing import timm_preprocessing
-from agop.layers import feature_maps
+from agop.model.layers import feature_maps
+from agop.model.probe import probing
+from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.scene import random_scene
 
 try:
     import timm
@@ -125,7 +125,7 @@ def test_the_commands_need_no_flags(photo, tmp_path, monkeypatch):
     options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu"]
     for method in ("vanilla", "gradcam"):
         command = ["explain", "timm:efficientnet_lite0", str(photo), *options, "--method", method]
-        done = CliRunner().invoke(app, command, catch_exceptions=False)
+        done = CliRunner().invoke(cli, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
     manifest = json.loads(Path("explanations/manifest.json").read_text())
     said = agop.from_timm(made("efficientnet_lite0")).preprocessing

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 import agop
 import tests.interop.operators  # noqa: F401  # before torchvision
-from agop.clevr.render import render
-from agop.clevr.scene import random_scene
-from agop.cli import app
+from agop.cli.main import cli
 from agop.interop.models import preprocessing_of
+from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.scene import random_scene
 
 try:
     import torchvision
@@ -93,7 +93,7 @@ def test_the_commands_need_no_flags(photo, tmp_path, monkeypatch):
     torch.save(made("mobilenet_v3_small").state_dict(), "w.pth")
     options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu", "--method", "gradcam"]
     command = ["explain", "torchvision:mobilenet_v3_small", str(photo), *options]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
+    done = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert json.loads(Path("explanations/manifest.json").read_text())["preprocessing"]["resize"] == 256
 

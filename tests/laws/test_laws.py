@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import agop
-from agop.accumulator import Accumulator
+from agop.statistic.accumulator import Accumulator
 from tests import zoo
 
 SHAPE, CLASSES = (2, 3, 3), 3
@@ -118,8 +118,8 @@ def test_integrated_gradients_of_a_linear_model_are_the_image_times_its_weights(
 @pytest.mark.parametrize("baseline", [0.0, 0.5])
 def test_integrated_gradients_are_complete(kind, baseline):
     """Their sum tends to f(x) − f(x')."""
-    from agop.gradients import probing
     from agop.methods import Job
+    from agop.model.probe import probing
 
     model, images, targets = zoo.made(kind).eval(), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
     method = agop.methods.IntegratedGradients(steps=2000, baseline=baseline)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import agop
-from agop.gradients import probing
-from agop.layers import feature_maps
+from agop.model.layers import feature_maps
+from agop.model.probe import probing
 from tests import zoo
 
 torchcam_gradient = pytest.importorskip("torchcam.methods.gradient", reason="torchcam needs Python 3.11")

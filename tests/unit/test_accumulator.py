@@ -6,8 +6,8 @@ import textwrap
 import pytest
 import torch
 
-from agop.accumulator import Accumulator
 from agop.errors import InputError, NoSamplesError
+from agop.statistic.accumulator import Accumulator
 
 SHAPE = (3, 5, 4)
 

@@ -30,9 +30,9 @@ from agop.app.session import Session
 from agop.app.uploads import FORMATS, MOST_BYTES, MOST_FILES, prepared
 from agop.cli.app import app, load
 from agop.errors import AGOPError, FileError, InputError, ModelError
-from agop.fingerprint import fingerprint
-from agop.pictures import Preprocessing
-from agop.saliency import heat
+from agop.model.fingerprint import fingerprint
+from agop.pictures.heat import heat
+from agop.pictures.preprocessing import Preprocessing
 from agop.scenarios import xai_tris
 
 RGB = Preprocessing((16, 16))
@@ -195,7 +195,7 @@ def test_a_large_picture_is_refused_before_it_is_decoded(tmp_path):
 import resource, sys
 from pathlib import Path
 from agop.app.uploads import prepared
-from agop.pictures import Preprocessing
+from agop.pictures.preprocessing import Preprocessing
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     prepared(Path({str(path)!r}), Preprocessing((16, 16)))
@@ -554,7 +554,8 @@ def test_options_without_a_model_are_a_mistake():
 
 
 def test_without_the_extra_it_is_one_line():
-    code = "import sys; sys.modules['gradio'] = None; sys.argv = ['agop', 'app']; from agop.cli import main; main()"
+    start = "from agop.cli.main import main; main()"
+    code = f"import sys; sys.modules['gradio'] = None; sys.argv = ['agop', 'app']; {start}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "error: agop app needs gradio: pip install 'agop[app]'\n"

@@ -189,7 +189,8 @@ def test_a_scenario_of_one_s_own_with_its_own_background_stands_beside_the_other
         "register(Scenario('corner', 'xai-tris', made, CNN8by8, 'conv3', ('plain',)))\n"
     )
     # The workers import the script that started them, and with it the scenario.
-    (tmp_path / "go.py").write_text("import corner\nif __name__ == '__main__':\n    import agop.cli; agop.cli.main()\n")
+    script = "import corner\nif __name__ == '__main__':\n    from agop.cli.main import main\n    main()\n"
+    (tmp_path / "go.py").write_text(script)
     chosen = [*FEW, "--quick", "--seeds", "1", "--scenario", "corner", "--scenario", "linear"]
     go = [sys.executable, tmp_path / "go.py", "bench", "xai-tris", *chosen, "--out", tmp_path / "run"]
     done = subprocess.run(go, capture_output=True, text=True, check=False)

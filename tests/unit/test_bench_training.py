@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from agop.bench.epochs import CHECKPOINT, taught
-from agop.bench.training import Pupil, Task, train
+from agop.bench.pupil import Pupil, Task
+from agop.bench.train import train
 from agop.errors import AGOPWarning, InputError
+from agop.evaluating.scoring import accuracy
 from agop.networks import CNN8by8
 from agop.scenarios import Recipe, Scenario, Split, get, xai_tris
-from agop.scoring import accuracy
 
 
 def tasks(seeds, folder, samples=640):

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from agop.clevr.questions import MATERIALS, Sample, dominance, questions_about
 from agop.errors import InputError
+from agop.scenarios.clevr.release.questions import MATERIALS, Sample, dominance, questions_about
 
 OFFICIAL = {
     "split", "image_filename", "image_index", "image", "question", "program", "answer", "template_filename",

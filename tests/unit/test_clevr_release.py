@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from agop.clevr.release import read_release
 from agop.errors import FileError, UnknownNameError
+from agop.scenarios.clevr.release.reader import read_release
 from tests import clevr
 from tests.clevr import HEIGHT, RARE, WIDTH, name, object_masks, pillow_at_128, read, truth_file, write
 

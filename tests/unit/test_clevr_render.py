@@ -10,18 +10,18 @@ from itertools import combinations, pairwise, permutations
 import numpy as np
 import pytest
 
-from agop.clevr.camera import CAMERA, Camera
-from agop.clevr.light import LIGHTS, seen_share
-from agop.clevr.placing import GAP, MARGIN, gap
-from agop.clevr.render import object_masks, render, srgb
-from agop.clevr.scene import Scene, Thing, random_scene
-from agop.clevr.seeing import first_seen, pixel_rays
-from agop.clevr.shading import radiance
-from agop.clevr.shapes import REACH, entry, normal
-from agop.clevr.solids import FLOOR, NOTHING, Rays, Solids
-from agop.clevr.things import COLORS, SHAPES
-from agop.clevr.world import World
 from agop.errors import InputError, UnknownNameError
+from agop.scenarios.clevr.render.camera import CAMERA, Camera
+from agop.scenarios.clevr.render.light import LIGHTS, seen_share
+from agop.scenarios.clevr.render.placing import GAP, MARGIN, gap
+from agop.scenarios.clevr.render.raycast import object_masks, render, srgb
+from agop.scenarios.clevr.render.scene import Scene, Thing, random_scene
+from agop.scenarios.clevr.render.seeing import first_seen, pixel_rays
+from agop.scenarios.clevr.render.shading import radiance
+from agop.scenarios.clevr.render.shapes import REACH, entry, normal
+from agop.scenarios.clevr.render.solids import FLOOR, NOTHING, Rays, Solids
+from agop.scenarios.clevr.render.things import COLORS, SHAPES
+from agop.scenarios.clevr.render.world import World
 
 SCENES = [random_scene(7, index) for index in range(8)]
 BALL = Thing("sphere", "large", "rubber", "red", 0.5, -0.4, 0.0)
@@ -42,7 +42,9 @@ def alone(thing):
 
 def test_a_scene_is_the_same_in_any_process_and_so_is_its_picture():
     code = (
-        "import hashlib; from agop.clevr.scene import random_scene; from agop.clevr.render import render\n"
+        "import hashlib\n"
+        "from agop.scenarios.clevr.render.scene import random_scene\n"
+        "from agop.scenarios.clevr.render.raycast import render\n"
         "s = random_scene(7, 3); print(s); print(hashlib.sha256(render(s, 32, 24).tobytes()).hexdigest())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -103,7 +105,7 @@ def test_every_thing_shows_on_200_pixels(scene):
 def test_things_are_placed_anew_until_all_can_be_seen(monkeypatch):
     scene = random_scene(7, 10)
     assert object_masks(scene, 480, 320).sum(axis=(1, 2)).min() >= 200
-    monkeypatch.setattr("agop.clevr.scene.FEWEST_PIXELS", 0)
+    monkeypatch.setattr("agop.scenarios.clevr.render.scene.FEWEST_PIXELS", 0)
     assert object_masks(random_scene(7, 10), 480, 320).sum(axis=(1, 2)).min() < 200
 
 
@@ -458,7 +460,7 @@ def test_a_metal_mirror_is_a_little_blurred(monkeypatch):
         return np.abs(np.diff(pixels(scene, 240, 160, 3)[patch], axis=1)).max()
 
     blurred = steepest()
-    monkeypatch.setattr("agop.clevr.world._STRAY", 0.0)
+    monkeypatch.setattr("agop.scenarios.clevr.render.world._STRAY", 0.0)
     assert steepest() > 1.3 * blurred
 
 
@@ -517,7 +519,7 @@ def test_a_small_picture_is_the_large_one_averaged():
 
 def test_a_picture_does_not_depend_on_how_many_rows_go_at_once(monkeypatch):
     whole = render(SCENES[1], 24, 16, 2), first_seen(SCENES[1].things, SCENES[1].camera, 24, 16)
-    monkeypatch.setattr("agop.clevr.seeing._AT_ONCE", 200)
+    monkeypatch.setattr("agop.scenarios.clevr.render.seeing._AT_ONCE", 200)
     parts = render(SCENES[1], 24, 16, 2), first_seen(SCENES[1].things, SCENES[1].camera, 24, 16)
     np.testing.assert_array_equal(whole[0], parts[0])
     np.testing.assert_array_equal(whole[1], parts[1])

@@ -9,11 +9,11 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from agop.clevr.masks import as_released, resized
-from agop.clevr.release import read_release
-from agop.clevr.writing import write_release
 from agop.cli.data import app
 from agop.errors import FileError, InputError
+from agop.scenarios.clevr.release.masks import as_released, resized
+from agop.scenarios.clevr.release.reader import read_release
+from agop.scenarios.clevr.release.writing import write_release
 from tests import clevr
 from tests.clevr import HEIGHT, RARE, WIDTH, name, object_masks, official_scene, pillow_at_128, read, truth_file
 

@@ -14,18 +14,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from agop.clevr.drawn import cache_folder, drawn, masks_of, sample_of
-from agop.clevr.pictures import official
-from agop.clevr.render import object_masks, render
 from agop.cli.bench import app
 from agop.errors import AGOPError, AGOPWarning, InputError, ModelError, UnknownNameError
 from agop.networks import ResNet18
 from agop.networks.pretrained import efficientnet_lite0, resnet18
-from agop.pictures import IMAGENET
+from agop.pictures.preprocessing import IMAGENET
 from agop.report.claims import check
 from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.rows import read
+from agop.scenarios.clevr.release.official import official
+from agop.scenarios.clevr.render.drawn import cache_folder, drawn, masks_of, sample_of
+from agop.scenarios.clevr.render.raycast import object_masks, render
 from agop.scenarios.clevr_xai import by_scene, clevr_xai
 from tests.clevr import write_official
 

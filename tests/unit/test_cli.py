@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import agop
-from agop.cli import main
+from agop.cli.main import main
 from agop.networks import CNN8by8
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
@@ -61,7 +61,8 @@ def test_fit_gives_what_the_library_gives(folder):
     from pathlib import Path
 
     from agop.networks import load_model
-    from agop.pictures import ClassFolders, Preprocessing
+    from agop.pictures.folders import ClassFolders
+    from agop.pictures.preprocessing import Preprocessing
 
     how = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
     batches = ClassFolders(Path(folder / "data"), how).batches(32)
@@ -90,7 +91,7 @@ def test_explain_writes_overlays_maps_and_a_manifest(folder):
 
 def test_the_maps_are_those_of_explain(folder):
     from agop.networks import load_model
-    from agop.pictures import Preprocessing
+    from agop.pictures.preprocessing import Preprocessing
 
     run(
         "explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--method", "smoothgrad", "--out", "same", folder=folder

@@ -14,7 +14,7 @@ from agop.app.fields import Fields
 from agop.app.session import Session
 from agop.cli.app import load
 from agop.errors import InputError
-from agop.pictures import Preprocessing
+from agop.pictures.preprocessing import Preprocessing
 from tests.command import run
 
 NETWORK = """

@@ -7,10 +7,10 @@ import torch
 import agop
 from agop import metrics
 from agop.errors import InputError, PriorError, UnknownNameError
+from agop.pictures.heat import pixels
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec
-from agop.saliency import pixels
 from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
@@ -222,7 +222,7 @@ def test_a_save_that_is_cut_short_never_shows_old_figures_as_new(tmp_path, monke
     right, wrong = model(images).argmax(1), (model(images).argmax(1) + 1) % 3
     agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=wrong).save(tmp_path / "run")
     found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=right)
-    monkeypatch.setattr("agop.evaluation.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("agop.evaluating.table.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         found.save(tmp_path / "run")
     assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0

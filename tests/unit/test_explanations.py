@@ -14,8 +14,8 @@ from agop.app import example
 from agop.app.folder import zipped
 from agop.app.session import Session
 from agop.cli.app import load
-from agop.explanations import Explainer
 from agop.networks import CNN8by8
+from agop.pictures.explained import Explainer
 from tests.command import run
 
 MODEL = "agop.networks:CNN8by8"

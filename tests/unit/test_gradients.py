@@ -5,7 +5,7 @@ from torch import nn
 
 import agop
 from agop.errors import InputError, ModelError
-from agop.gradients import input_gradients, rows_for
+from agop.model.probe import input_gradients, rows_for
 from tests import zoo
 
 

@@ -6,8 +6,8 @@ from torch import nn
 
 import agop
 from agop.errors import AGOPWarning, LayerError
-from agop.gradients import probing
-from agop.layers import as_grid, feature_maps, token_grid
+from agop.model.layers import as_grid, feature_maps, token_grid
+from agop.model.probe import probing
 from agop.networks import CNN8by8, ResNet18
 from tests import zoo
 

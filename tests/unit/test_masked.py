@@ -6,8 +6,8 @@ import torch
 from PIL import Image
 
 from agop.errors import AGOPWarning, FileError, InputError
-from agop.masked import masked_pictures
-from agop.pictures import Preprocessing
+from agop.pictures.image_mask_pairs import masked_pictures
+from agop.pictures.preprocessing import Preprocessing
 
 SMALL = Preprocessing(size=(4, 4), gray=True)
 

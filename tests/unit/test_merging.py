@@ -13,10 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import agop
-from agop.accumulator import Accumulator
-from agop.cli import main
+from agop.cli.main import main
 from agop.errors import InputError, PriorError
-from agop.pictures import ClassFolders, Preprocessing
+from agop.pictures.folders import ClassFolders
+from agop.pictures.preprocessing import Preprocessing
+from agop.statistic.accumulator import Accumulator
 from tests import zoo
 
 SHAPE, CLASSES = (2, 3, 3), 3

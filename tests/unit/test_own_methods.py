@@ -23,7 +23,7 @@ from typing import ClassVar
 from torch import Tensor, ones
 import agop
 from agop.methods import Job, Method
-from agop.saliency import reduced
+from agop.methods.channels import reduced
 
 @dataclass(frozen=True)
 class TimesInput(Method):

@@ -4,9 +4,10 @@ import torch
 from PIL import Image
 
 from agop.errors import FileError, InputError
-from agop.pictures import ClassFolders, Preprocessing
-from agop.saliency import heat, overlay
-from agop.sheets import sheet
+from agop.pictures.folders import ClassFolders
+from agop.pictures.heat import heat, overlay
+from agop.pictures.preprocessing import Preprocessing
+from agop.pictures.sheets import sheet
 
 
 def test_a_picture_becomes_the_model_s_input(tmp_path):

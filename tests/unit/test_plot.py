@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import agop
-from agop import saliency
 from agop.errors import FileError, InputError, UnknownNameError
+from agop.pictures import heat
 from agop.plot.figures import outline
 from agop.plot.reading import picture_of
 from agop.runs.spec import RunSpec
 from tests import zoo
-from tests.unit.test_maps import displayed
+from tests.notebook import displayed
 
 NUMBERS = np.random.default_rng(0)
 IMAGE = torch.from_numpy(NUMBERS.random((3, 6, 9)))
@@ -129,7 +129,7 @@ def test_the_outline_parts_the_mask_from_the_rest(mask):
 def test_overlay_shows_the_map_over_its_image_with_a_bar_from_0_to_its_maximum():
     figure = agop.plot.overlay(IMAGE, torch.from_numpy(5 * MAP).requires_grad_(), mask=MASK, title="mine")
     axes, bar = figure.axes
-    assert np.array_equal(drawn(axes), saliency.overlay(picture_of(IMAGE), 5 * MAP))
+    assert np.array_equal(drawn(axes), heat.overlay(picture_of(IMAGE), 5 * MAP))
     assert len(axes.collections[0].get_segments()) == len(outline(MASK))
     assert bar.get_ylim() == (0, 5 * MAP.max())
     assert bar.get_ylabel() == "map value"
@@ -139,7 +139,7 @@ def test_overlay_shows_the_map_over_its_image_with_a_bar_from_0_to_its_maximum()
 def test_the_bar_has_the_colours_of_the_maps():
     bar = colour_bar(agop.plot.overlay(IMAGE, MAP))
     shown = bar._colorbar.mappable.to_rgba([0, MAP.max() / 2, MAP.max()], bytes=True)[:, :3]
-    expected = saliency.heat(np.array([[0, 0.5, 1.0]]))[0]
+    expected = heat.heat(np.array([[0, 0.5, 1.0]]))[0]
     assert np.abs(shown.astype(int) - expected).max() <= 3
 
 
@@ -176,7 +176,7 @@ def test_compare_shows_the_root_of_each_share_on_one_scale():
         image, *panels = figure.axes[3 * row : 3 * row + 3]
         assert np.array_equal(drawn(image), picture_of(IMAGE))
         for axes, share in zip(panels, shares.values(), strict=True):
-            assert np.array_equal(drawn(axes), saliency.heat(np.sqrt(share[row] / top), 1.0))
+            assert np.array_equal(drawn(axes), heat.heat(np.sqrt(share[row] / top), 1.0))
             assert len(axes.collections[0].get_segments()) == len(outline((MASK, ~MASK)[row]))
     assert colour_bar(figure).get_ylim() == pytest.approx((0, top))
 

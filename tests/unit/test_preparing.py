@@ -6,7 +6,7 @@ from torch import nn
 
 import agop
 from agop.errors import AGOPWarning, ModelError
-from agop.gradients import input_gradients
+from agop.model.probe import input_gradients
 from agop.networks import ResNet18
 from tests import zoo
 from tests.state import assert_same, state_of

@@ -8,8 +8,8 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import HashStore
 
-from agop.pulse import Pulse
-from agop.ranks import Ranks, collective, cores_here, ranks
+from agop.system.distributed import Ranks, collective, cores_here, ranks
+from agop.system.pulse import Pulse
 
 
 def test_without_torchrun_a_process_is_the_only_rank():

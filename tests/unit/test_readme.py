@@ -36,10 +36,10 @@ def test_every_file_the_readme_points_to_is_there():
 def test_the_options_the_readme_names_are_there():
     from typer.testing import CliRunner
 
-    from agop.cli import app
+    from agop.cli.main import cli
 
     for command in ("fit", "explain"):
-        told = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300"}).output
+        told = CliRunner().invoke(cli, [command, "--help"], env={"COLUMNS": "300"}).output
         for line in "\n".join(blocks("")).replace("\\\n", " ").splitlines():
             if line.startswith(f"agop {command} "):
                 assert all(option in told for option in re.findall(r"--[a-z-]+", line))

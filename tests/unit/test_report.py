@@ -15,7 +15,7 @@ from rich.console import Console
 from safetensors.numpy import save
 from typer.testing import CliRunner
 
-from agop.cli import app
+from agop.cli.main import cli
 from agop.errors import FileError, UnknownNameError
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
@@ -249,13 +249,13 @@ def test_the_command_writes_a_file_without_torch(tmp_path):
     made(tmp_path)
     for name in ("html", "markdown", "csv", "latex", "json"):
         code = f"import sys; sys.argv = ['agop', 'report', {str(tmp_path)!r}, '--format', {name!r}, '--out', \
-{str(tmp_path / name)!r}]\nfrom agop.cli import app\napp(standalone_mode=False)\nassert 'torch' not in sys.modules"
+{str(tmp_path / name)!r}]\nfrom agop.cli.main import cli\ncli(standalone_mode=False)\nassert 'torch' not in sys.modules"
         subprocess.run([sys.executable, "-c", code], check=True)
         assert (tmp_path / name).read_text() == registry.get(name)(Run(tmp_path))
 
 
 def command(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    return CliRunner().invoke(cli, [*map(str, arguments)], catch_exceptions=False)
 
 
 def test_the_page_is_the_default_and_an_ending_names_its_format(tmp_path):

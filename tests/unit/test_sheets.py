@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from agop.saliency import heat
-from agop.sheets import shaded, shares, sheet, shown, told
+from agop.pictures.heat import heat
+from agop.pictures.sheets import shaded, shares, sheet, shown, told
 
 
 def test_a_pixel_shows_the_root_of_its_share_over_the_largest_share_of_all_maps():

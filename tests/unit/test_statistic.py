@@ -195,7 +195,7 @@ def test_a_prior_from_another_model_warns_and_the_same_model_does_not():
 
 
 def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
-    from agop.fingerprint import fingerprint
+    from agop.model.fingerprint import fingerprint
 
     model = zoo.made("batch norm and dropout").train()
     before = fingerprint(model)

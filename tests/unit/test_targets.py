@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from agop.errors import InputError
-from agop.targets import check_range, given, labels_for, predicted, selection
+from agop.model.targets import check_range, given, labels_for, predicted, selection
 
 
 def test_one_target_stands_for_all_images():

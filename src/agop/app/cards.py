@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from agop.app.session import Loaded, Outcome, Result
-from agop.saliency import Picture, heat
-from agop.sheets import shaded, shares, told
+from agop.pictures.heat import Picture, heat
+from agop.pictures.sheets import shaded, shares, told
 
 # Larger pictures are sent as JPEG: fifty of them by nine methods should still go through a page.
 _LOSSLESS = 64

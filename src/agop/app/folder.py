@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from agop.app.session import Outcome
-from agop.explanations import Explained, Explainer
+from agop.pictures.explained import Explained, Explainer
 
 _ABOUT = ("model", "weights", "prior")
 

@@ -18,14 +18,14 @@ from agop import methods
 from agop.app.fields import Fields, names_in
 from agop.app.uploads import MOST_FILES, prepared
 from agop.errors import AGOPError, AGOPWarning, FileError, InputError
-from agop.explaining import explain
-from agop.explanations import Explained
-from agop.gradients import probing
+from agop.explaining.explain import explain
 from agop.methods.base import takes_layer
-from agop.pictures import Preprocessing
+from agop.model.probe import probing
+from agop.model.targets import probabilities
+from agop.pictures.explained import Explained
+from agop.pictures.preprocessing import Preprocessing
 from agop.registry import unknown
-from agop.statistic import AGOP
-from agop.targets import probabilities
+from agop.statistic.agop import AGOP
 
 _BATCH, _SHOWN_CLASSES = 8, 5
 Report = Callable[[float, str], None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from agop.errors import FileError
-from agop.pictures import Preprocessing
+from agop.pictures.preprocessing import Preprocessing
 
 MOST_BYTES = 20 * 2**20
 # Gradio refuses a whole drop for one file above its limit; below it, one is left out here by its name.

@@ -13,20 +13,21 @@ from torch import nn
 from agop import scenarios
 from agop.bench.entries import Entries
 from agop.bench.epochs import CHECKPOINT
+from agop.bench.pupil import Task, Trained
 from agop.bench.scoring import row, score, watched
-from agop.bench.training import Task, Trained, train
-from agop.cells import gallery, write_tensors
+from agop.bench.train import train
 from agop.errors import AGOPWarning
-from agop.fitting import fit
-from agop.preparing import prepare
+from agop.evaluating.cell_folder import gallery, write_tensors
+from agop.evaluating.scoring import accuracy
+from agop.model.preparing import prepare
+from agop.pictures.heat import pixels
 from agop.runs.gallery import SHOWN
 from agop.runs.rows import Row
 from agop.runs.spec import Cell, RunSpec
-from agop.saliency import pixels
 from agop.scenarios import Scenario, Split
 from agop.scenarios.base import Splits
-from agop.scoring import accuracy
-from agop.statistic import AGOP
+from agop.statistic.agop import AGOP
+from agop.statistic.fitting import fit
 
 # The share of training in the time of a cell.
 _TRAINING = 0.6

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agop import methods
-from agop.files import read_whole
+from agop.system.files import read_whole
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:

@@ -11,12 +11,12 @@ from torch.nn import functional
 from agop import methods
 from agop.bench.controls import centre, mean_mask
 from agop.errors import InputError
-from agop.layers import Layer
 from agop.methods import Method
 from agop.methods.base import takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
+from agop.model.layers import Layer
 from agop.scenarios import Scenario, Split
-from agop.statistic import AGOP
+from agop.statistic.agop import AGOP
 
 CONTROLS = ("centre", "mean-mask")
 BASELINES = ("zero", "black", "mean", "blurred", "training")

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.bench.training import Pupil, optimizer_for
+from agop.bench.pupil import Pupil, optimizer_for
 from agop.errors import FileError, warn
-from agop.files import read_whole, write_whole
+from agop.evaluating.scoring import accuracy
 from agop.scenarios import Recipe
-from agop.scoring import accuracy
+from agop.system.files import read_whole, write_whole
 
 CHECKPOINT = "training.pt"
 _TELL_EVERY = 5

@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agop.errors import FileError, InputError, ModelError
-from agop.processes import end_with_parent
 from agop.runs.about import command_line, save_about
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
+from agop.system.processes import end_with_parent
 
 if TYPE_CHECKING:  # torch stays out: a worker imports this first, and should soon listen for its parent's end
-    from agop.ranks import Ranks
+    from agop.system.distributed import Ranks
 
 # A kill loses the trainings at work; beyond five, training together gains little.
 _MOST_TOGETHER = 5

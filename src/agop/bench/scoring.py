@@ -10,15 +10,15 @@ from torch import nn
 
 from agop import metrics
 from agop.bench.entries import Entries
-from agop.cells import Scores
-from agop.explaining import explain
+from agop.evaluating.cell_folder import Scores
+from agop.evaluating.scoring import scored, summary, timed_maps
+from agop.explaining.explain import explain
 from agop.metrics.base import reasons
 from agop.runs.gallery import SHOWN
 from agop.runs.rows import Row
 from agop.runs.spec import RunSpec
 from agop.scenarios import Split
-from agop.scoring import scored, summary, timed_maps
-from agop.statistic import AGOP
+from agop.statistic.agop import AGOP
 
 _CONVERGING = (("agop-global", "agop-weighted"), ("iou", "energy", "average_precision"))
 

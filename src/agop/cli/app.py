@@ -71,7 +71,7 @@ def load(fields: Fields, device: str | None = None) -> Loaded:
     """The model that the fields name, tried out."""
     from agop.app.fields import check, tensors_file
     from agop.app.session import Loaded
-    from agop.statistic import AGOP
+    from agop.statistic.agop import AGOP
 
     check(fields)
     path = tensors_file("the AGOP file", fields.prior, "`agop fit`")

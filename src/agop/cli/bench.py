@@ -88,9 +88,9 @@ def clevr_xai(
     fresh: Fresh = False,
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
-    from agop.clevr.drawn import drawn
-    from agop.clevr.release import read_release
     from agop.scenarios import get
+    from agop.scenarios.clevr.release.reader import read_release
+    from agop.scenarios.clevr.render.drawn import drawn
 
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
@@ -194,7 +194,7 @@ def _computed(
     """Begin the run, or go on with it; `draw`, once a machine, makes what its cells read. Ends with what it says."""
     from agop.bench.runner import begin, run
     from agop.errors import InputError
-    from agop.ranks import ranks
+    from agop.system.distributed import ranks
 
     with ranks() as here:
         again = "run again without --fresh" if fresh else "run again"

@@ -14,7 +14,7 @@ from rich.console import Console
 from agop.errors import InputError
 
 if TYPE_CHECKING:
-    from agop.clevr.writing import Drawn
+    from agop.scenarios.clevr.release.writing import Drawn
 
 app = typer.Typer(help="Get, check or draw the pictures of a benchmark.", no_args_is_help=True)
 
@@ -25,8 +25,8 @@ def clevr_xai(
     questions: Annotated[str, typer.Option(help="simple or complex.")] = "simple",
 ) -> None:
     """Say where to get CLEVR-XAI; or, given a folder, whether what is there can be used."""
-    from agop.clevr.archive import ARCHIVES, PAGE
-    from agop.clevr.release import read_release
+    from agop.scenarios.clevr.release.archive import ARCHIVES, PAGE
+    from agop.scenarios.clevr.release.reader import read_release
 
     console = _console()
     if folder is None:
@@ -48,7 +48,7 @@ def clevr_render(
     jobs: Annotated[int | None, typer.Option(help="Processes; by default one a core.")] = None,
 ) -> None:
     """Draw CLEVR-like scenes, with questions and masks, in the form of the official files."""
-    from agop.clevr.writing import write_release
+    from agop.scenarios.clevr.release.writing import write_release
 
     if count < 1:
         raise InputError(f"count is {count}: give 1 or more")
@@ -62,8 +62,8 @@ def clevr_render(
 
 def _drawn(seed: int, width: int, height: int, index: int) -> Drawn:
     """A scene in official form, its picture (H,W,3) and its objects' masks (objects,H,W)."""
-    from agop.clevr.render import object_masks, render
-    from agop.clevr.scene import random_scene
+    from agop.scenarios.clevr.render.raycast import object_masks, render
+    from agop.scenarios.clevr.render.scene import random_scene
 
     scene = random_scene(seed, index)
     return scene.official(index), render(scene, width, height), object_masks(scene, width, height)

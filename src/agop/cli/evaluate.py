@@ -12,9 +12,9 @@ from rich.console import Console
 from agop.cli import options
 
 if TYPE_CHECKING:
-    from agop.evaluation import Evaluation
-    from agop.masked import Masked
-    from agop.pictures import Preprocessing
+    from agop.evaluating.table import Evaluation
+    from agop.pictures.image_mask_pairs import Masked
+    from agop.pictures.preprocessing import Preprocessing
 
 
 def evaluate(
@@ -42,12 +42,12 @@ def evaluate(
 ) -> None:
     """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
     from agop import methods
-    from agop.evaluating import evaluate as score
-    from agop.evaluation import check_place
-    from agop.masked import masked_pictures
+    from agop.evaluating.evaluate import evaluate as score
+    from agop.evaluating.table import check_place
+    from agop.pictures.image_mask_pairs import masked_pictures
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
-    from agop.statistic import AGOP
+    from agop.statistic.agop import AGOP
 
     for each in method or ():
         methods.made(each)
@@ -76,8 +76,8 @@ def evaluate(
 
 def _as_seen(found: Evaluation, data: Masked, how: Preprocessing) -> Evaluation:
     """The evaluation, its pictures in their own colours."""
+    from agop.pictures.heat import pixels
     from agop.runs.gallery import spread
-    from agop.saliency import pixels
 
     shown = pixels(data.images[spread(len(data.images))], *how.extremes)
     return replace(found, gallery=replace(found.gallery, pictures=shown))

@@ -37,9 +37,9 @@ def explain(
 ) -> None:
     """Explain pictures: an overlay PNG each, the raw maps in one file, and a JSON manifest."""
     from agop import methods
-    from agop.explanations import Explainer
     from agop.methods.base import takes_layer
-    from agop.statistic import AGOP
+    from agop.pictures.explained import Explainer
+    from agop.statistic.agop import AGOP
 
     chosen = method or (["agop-weighted"] if prior else ["vanilla"])
     if layer is not None and not any(takes_layer(methods.get(name)) for name in chosen):
@@ -63,7 +63,7 @@ def explain(
 
 def _files(paths: list[Path]) -> list[Path]:
     """The pictures named, and those in the folders named."""
-    from agop.pictures import pictures_in
+    from agop.pictures.folders import pictures_in
 
     files: list[Path] = []
     for path in paths:

@@ -12,9 +12,9 @@ from agop.cli import options
 from agop.errors import warn
 
 if TYPE_CHECKING:
-    from agop.pictures import ClassFolders
-    from agop.ranks import Ranks
-    from agop.statistic import AGOP
+    from agop.pictures.folders import ClassFolders
+    from agop.statistic.agop import AGOP
+    from agop.system.distributed import Ranks
 
 # Pictures that are read at once; `fit` decides how many of them are in the model at once.
 _READ_TOGETHER = 32
@@ -47,9 +47,9 @@ def fit(
     device: options.Device = None,
 ) -> None:
     """Collect the AGOP of a trained model over its training pictures, into one file."""
-    from agop.fitting import fit as fit_model
-    from agop.pictures import ClassFolders
-    from agop.ranks import ranks
+    from agop.pictures.folders import ClassFolders
+    from agop.statistic.fitting import fit as fit_model
+    from agop.system.distributed import ranks
 
     how = options.preprocessing(model, size, mean, std, gray)
     with ranks(gpus=device is None or device.startswith("cuda")) as here:
@@ -105,7 +105,7 @@ class _Part:
 
 def _check_same(here: Ranks, model: Any, part: _Part, chosen: dict[str, Any]) -> None:
     """Raise unless all ranks have the same model, pictures and options: shares of different things have no mean."""
-    from agop.fingerprint import fingerprint
+    from agop.model.fingerprint import fingerprint
 
     listed, form = "{count} ({names})".format(**part.told["pictures"]), part.told["preprocessing"]
     here.same({"model": fingerprint(model), "pictures": listed, "form": form} | chosen)

@@ -11,7 +11,7 @@ from rich.table import Table
 def list_() -> None:
     """List the methods with their options, the metrics, the scenarios, and the ways to name a model."""
     from agop import methods, metrics, scenarios
-    from agop.networks.spec import FORMS
+    from agop.model.loading import FORMS
 
     console = Console(highlight=False)
     table = Table("method", "needs", "what it shows", "options", box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -15,8 +15,8 @@ def merge(
 ) -> None:
     """Join AGOP files that were made apart, from one model and different pictures, into the one of all pictures."""
     from agop.cli.options import check_out
-    from agop.merging import merge as merge_priors
-    from agop.statistic import AGOP
+    from agop.statistic.agop import AGOP
+    from agop.statistic.merging import merge as merge_priors
 
     check_out(out)
     merged = merge_priors([AGOP.load(path) for path in files], [str(path) for path in files])

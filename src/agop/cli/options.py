@@ -16,8 +16,8 @@ from agop.errors import InputError, warn
 if TYPE_CHECKING:
     from torch import nn
 
-    from agop.pictures import Preprocessing
-    from agop.statistic import AGOP
+    from agop.pictures.preprocessing import Preprocessing
+    from agop.statistic.agop import AGOP
 
 Model = Annotated[
     str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
@@ -64,7 +64,7 @@ def preprocessing(
 
 def _of_prior(prior: AGOP | None) -> Preprocessing | None:
     """How the pictures of a prior were brought into the model's form, if it tells."""
-    from agop.pictures import Preprocessing
+    from agop.pictures.preprocessing import Preprocessing
 
     told = None if prior is None else prior.provenance.get("data", {}).get("preprocessing")
     if not told:
@@ -75,7 +75,7 @@ def _of_prior(prior: AGOP | None) -> Preprocessing | None:
 
 def _of_shape(prior: AGOP | None, given: Collection[str]) -> Preprocessing:
     """The size and channels of a prior, of which a hook's file tells no more: warns about mean and std if not given."""
-    from agop.pictures import Preprocessing
+    from agop.pictures.preprocessing import Preprocessing
 
     if prior is None:
         return Preprocessing()
@@ -94,7 +94,7 @@ def _of_shape(prior: AGOP | None, given: Collection[str]) -> Preprocessing:
 
 def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
     """Warn if the prior's pictures were brought into another form than these."""
-    from agop.pictures import UNSAID
+    from agop.pictures.preprocessing import UNSAID
 
     made = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
     then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.described()))

@@ -23,9 +23,9 @@ def report(
     ] = None,
 ) -> None:
     """Write the page of a run, or its tables in another form, from its folder alone."""
-    from agop.files import write_whole
     from agop.report.formats import registry
     from agop.report.run import Run
+    from agop.system.files import write_whole
 
     ending = ".html" if out is None else out.suffix.lower()
     if format_ is None and ending not in _ENDINGS:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
-from agop.fitting import images_and_labels
 from agop.interop.states import of_all_ranks, share_of_rank
-from agop.statistic import AGOP
-from agop.training import AGOPTrainingHook
+from agop.statistic.agop import AGOP
+from agop.statistic.fitting import images_and_labels
+from agop.statistic.hook import AGOPTrainingHook
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import InputError, ModelError, warn
-from agop.gradients import check_model
 from agop.interop.preprocessing import (
     processor_preprocessing,
     timm_preprocessing,
     torchvision_preprocessing,
     transformers_preprocessing,
 )
-from agop.layers import layer_name
-from agop.networks.spec import imported
-from agop.pictures import IMAGENET, Preprocessing
+from agop.model.layers import layer_name
+from agop.model.loading import imported
+from agop.model.probe import check_model
+from agop.pictures.preprocessing import IMAGENET, Preprocessing
 
 
 @dataclass(frozen=True)

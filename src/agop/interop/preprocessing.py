@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from agop.errors import ModelError
-from agop.pictures import IMAGENET, Preprocessing
+from agop.pictures.preprocessing import IMAGENET, Preprocessing
 
 _WARPED_FROM = 384  # ConvNeXt's processor squeezes pictures of this size and above, and cuts smaller ones
 

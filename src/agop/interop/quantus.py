@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from agop.explaining import explain
-from agop.layers import Layer
+from agop.explaining.explain import explain
 from agop.methods import Method
-from agop.statistic import AGOP
+from agop.model.layers import Layer
+from agop.statistic.agop import AGOP
 
 
 class ExplainFunction(Protocol):

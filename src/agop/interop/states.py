@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from agop.accumulator import Accumulator
-from agop.ranks import rank_and_count
-from agop.training import AGOPTrainingHook
+from agop.statistic.accumulator import Accumulator
+from agop.statistic.hook import AGOPTrainingHook
+from agop.system.distributed import rank_and_count
 
 State = dict[str, Any]
 

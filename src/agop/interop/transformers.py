@@ -14,9 +14,9 @@ from torch.utils.hooks import RemovableHandle
 from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
 from agop.interop.precision import precision_of_the_weights
 from agop.interop.states import State, of_all_ranks, packed, share_of_rank, unpacked
-from agop.ranks import rank_and_count
-from agop.statistic import AGOP
-from agop.training import AGOPTrainingHook
+from agop.statistic.agop import AGOP
+from agop.statistic.hook import AGOPTrainingHook
+from agop.system.distributed import rank_and_count
 
 try:
     from transformers.trainer_callback import ExportableState, TrainerCallback

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from agop.methods.base import Job, Method
-from agop.saliency import reduced
+from agop.methods.channels import reduced
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError, PriorError
-from agop.gradients import Probe
+from agop.model.probe import Probe, wide
 from agop.registry import Registry
-from agop.saliency import wide
-from agop.statistic import AGOP
+from agop.statistic.agop import AGOP
 
 PAPER = (
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",

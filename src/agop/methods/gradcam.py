@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from agop.layers import FeatureMaps
 from agop.methods.layer_method import LayerMethod
+from agop.model.layers import FeatureMaps
 
 
 @dataclass(frozen=True)

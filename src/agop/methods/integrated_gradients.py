@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agop.errors import InputError
 from agop.methods.base import Job, Method, check_positive, mean_gradients
-from agop.saliency import reduced
+from agop.methods.channels import reduced
 
 Baseline = float | Tensor | Callable[[Tensor], Tensor]
 

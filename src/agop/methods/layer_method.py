@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agop.layers import FeatureMaps, Layer, feature_maps, layer_for
 from agop.methods.base import Job, Method
+from agop.model.layers import FeatureMaps, Layer, feature_maps, layer_for
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agop.errors import InputError, ModelError, UnknownNameError
-from agop.importing import own_module
 from agop.methods.base import Method
+from agop.model.loading import own_module
 from agop.registry import unknown
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agop.methods.base import Job, Method, check_positive, mean_gradients
-from agop.saliency import reduced
+from agop.methods.channels import reduced
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError
+from agop.model.probe import wide
 from agop.registry import Registry
-from agop.saliency import wide
 
 PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
 # Of deletion and insertion, if nobody says how many.

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import InputError
-from agop.gradients import Probe, check_images, probing, rows_for
 from agop.metrics.base import MOST_STEPS, defined
-from agop.targets import Target, given, probabilities
+from agop.model.probe import Probe, check_images, probing, rows_for
+from agop.model.targets import Target, given, probabilities
 
 
 def areas(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from agop.metrics.base import metric
 from agop.metrics.curves import areas
-from agop.targets import Target
+from agop.model.targets import Target
 
 
 @metric("Del", higher_is_better=False, needs_model=True)

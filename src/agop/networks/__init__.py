@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agop.model.loading import load_model
 from agop.networks.cnn8by8 import CNN8by8
 from agop.networks.resnet18 import ResNet18
-from agop.networks.spec import load_model
 
 __all__ = ["CNN8by8", "ResNet18", "load_model"]

@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from agop.errors import ModelError
+from agop.model.weights import check_complete, state_dict
 from agop.networks.resnet18 import ResNet18
-from agop.networks.weights import check_complete, state_dict
 
 
 def resnet18(classes: int, weights: Path | None = None) -> nn.Module:

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from agop.errors import InputError
+from agop.pictures.heat import Picture, heat
+from agop.pictures.sheets import shares
 from agop.plot.figures import bar_of_shares, show
 from agop.plot.grids import grid
 from agop.plot.reading import Map, Mask, map_of, mask_of, nothing_to_see, picture_of
-from agop.saliency import Picture, heat
-from agop.sheets import shares
 
 _MOST = 100
 

@@ -19,8 +19,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
+from agop.pictures.heat import Picture, heat
 from agop.plot.reading import Mask
-from agop.saliency import Picture, heat
 
 COLOURS = ListedColormap(heat(np.linspace(0, 1, 256)[None])[0] / 255, "agop")
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a dash of its own for each, for print in grey.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agop.plot.comparing import draw_shares
 from agop.plot.figures import LINES, bar_of_shares, figure
-from agop.statistic import AGOP
+from agop.statistic.agop import AGOP
 
 _NAME = re.compile(r"step-(\d+)(-rank\d+)?\.safetensors")
 _FEW, _SIDE = 6, 1.25

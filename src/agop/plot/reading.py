@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from agop.errors import InputError
-from agop.saliency import Picture, pixels
+from agop.pictures.heat import Picture, pixels
 
 Map = NDArray[np.float64]
 Mask = NDArray[np.bool_]

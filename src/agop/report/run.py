@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from agop.files import read_whole
 from agop.report.estimate import ANY, Estimate, Range
 from agop.runs.rows import Curves, Row, curves, read
 from agop.runs.spec import Cell, RunSpec
+from agop.system.files import read_whole
 
 Place = tuple[str, str, str]
 
@@ -116,7 +116,7 @@ class Run:
 
 def paper() -> dict[str, Any]:
     """The paper's figures: scenario → method → metric → value."""
-    content = json.loads(files("agop.bench").joinpath("paper.json").read_text())
+    content = json.loads(files("agop.report").joinpath("paper.json").read_text())
     return dict(content["figures"])
 
 

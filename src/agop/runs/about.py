@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from agop.files import write_whole
+from agop.system.files import write_whole
 
 _PACKAGES = ("agop", "torch", "numpy")
 

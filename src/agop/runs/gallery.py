@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from agop.errors import FileError
-from agop.files import read_whole, write_whole
+from agop.system.files import read_whole, write_whole
 
 SHOWN = 12
 _NAME = "gallery.safetensors"

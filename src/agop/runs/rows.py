@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from agop.errors import FileError
-from agop.files import read_whole, write_whole
 from agop.runs.spec import RunSpec
+from agop.system.files import read_whole, write_whole
 
 Row = dict[str, Any]
 Curves = dict[tuple[str, str, str, str], dict[int, list[float]]]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agop.errors import FileError, InputError
-from agop.files import read_whole, write_whole
+from agop.system.files import read_whole, write_whole
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agop.registry import import_all
 from agop.scenarios.base import Recipe, Scenario, Split, register, registry
-from agop.scenarios.xai_tris import xai_tris
+from agop.scenarios.xai_tris_8x8 import xai_tris
 
 import_all(__name__, __path__)
 

@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from agop.clevr.drawn import drawn
-from agop.clevr.pictures import Pictures, official
-from agop.clevr.release import KINDS
 from agop.errors import InputError
 from agop.networks.pretrained import efficientnet_lite0, resnet18
-from agop.pictures import IMAGENET
+from agop.pictures.preprocessing import IMAGENET
 from agop.registry import unknown
 from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
+from agop.scenarios.clevr.release.official import Pictures, official
+from agop.scenarios.clevr.release.reader import KINDS
+from agop.scenarios.clevr.render.drawn import drawn
 
 SAMPLES, SIZE = 4952, 64
 _TRAINING_SHARE = 0.8

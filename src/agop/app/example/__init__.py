@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from agop.app.fields import Fields
+from agop.model.weights import load_weights
 from agop.networks import CNN8by8
-from agop.networks.weights import load_weights
 
 FOLDER = Path(__file__).parent
 WEIGHTS, PRIOR, NAMES = FOLDER / "network.safetensors", FOLDER / "agop.safetensors", FOLDER / "names.txt"

@@ -11,11 +11,11 @@ from safetensors.torch import save as bytes_from_tensors
 from torch.nn import functional
 
 from agop.app.example import FOLDER, NAMES, PRIOR, WEIGHTS
-from agop.files import write_whole
 from agop.networks import CNN8by8
 from agop.scenarios import Split, xai_tris
-from agop.statistic import AGOP
-from agop.training import AGOPTrainingHook
+from agop.statistic.agop import AGOP
+from agop.statistic.hook import AGOPTrainingHook
+from agop.system.files import write_whole
 
 _EPOCHS, _BATCH = 40, 64
 _SHAPES, _SURE = ("T", "L"), 0.9

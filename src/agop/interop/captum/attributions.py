@@ -11,10 +11,9 @@ from captum.log import log_usage
 from torch import Tensor, nn
 
 from agop.errors import InputError, PriorError
-from agop.gradients import check_images, probing, unwrapped
-from agop.saliency import wide
-from agop.statistic import AGOP
-from agop.targets import Target, given
+from agop.model.probe import check_images, probing, unwrapped, wide
+from agop.model.targets import Target, given
+from agop.statistic.agop import AGOP
 
 
 class _OneImageTensor(GradientAttribution):  # type: ignore[misc]  # Captum has no types

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agop.errors import InputError, LayerError, ModelError, UnknownNameError, warn
-from agop.gradients import Probe
 from agop.interop.captum.calling import errors_in_our_words, parameters, seed_all, takes
 from agop.interop.captum.defaults import (
     CHANNELS_FIRST,
@@ -27,10 +26,11 @@ from agop.interop.captum.defaults import (
     why_not,
 )
 from agop.interop.captum.modules import hookable, two_sided, warn_if_blind
-from agop.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
 from agop.methods.base import Job, Method, takes_layer
+from agop.methods.channels import reduced
+from agop.model.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
+from agop.model.probe import Probe, wide
 from agop.registry import unknown
-from agop.saliency import reduced, wide
 
 
 @dataclass(frozen=True)

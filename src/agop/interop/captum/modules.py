@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node, symbolic_trace
 from torch.nn import functional
 
 from agop.errors import ModelError, warn
-from agop.targets import logits_of
+from agop.model.targets import logits_of
 
 _ACTIVATIONS: dict[Any, type[nn.Module]] = {
     functional.relu: nn.ReLU, torch.relu: nn.ReLU, torch.relu_: nn.ReLU, "relu": nn.ReLU, "relu_": nn.ReLU,

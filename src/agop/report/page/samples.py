@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from agop.files import read_whole
 from agop.report.page.maps import factor, packed
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import Cell
+from agop.system.files import read_whole
 
 _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from agop.files import read_whole
 from agop.report.page.maps import encoded, quantised, reduced
 from agop.report.run import Run
 from agop.runs.spec import Cell
+from agop.system.files import read_whole
 
 _MOST_FRAMES = 60
 

@@ -1,1 +1,0 @@
-"""CLEVR-XAI: scenes of simple things, questions about them, and masks of where they stand."""

@@ -1,0 +1,73 @@
+"""The command line: one file a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from agop.cli.app import app as page
+from agop.cli.bench import app as bench
+from agop.cli.data import app as data
+from agop.cli.evaluate import evaluate
+from agop.cli.explain import explain
+from agop.cli.fit import fit
+from agop.cli.list import list_
+from agop.cli.merge import merge
+from agop.cli.report import report
+from agop.cli.stopping import stoppable
+from agop.errors import AGOPError
+
+cli = typer.Typer(
+    help="Explain image classifiers with the Average Gradient Outer Product.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cli.command("fit")(stoppable("nothing was written to {out}")(fit))
+cli.command("merge")(merge)
+cli.command("explain")(
+    stoppable("pictures that are done stay in {out}/, without maps.safetensors and manifest.json")(explain)
+)
+cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
+cli.command("app")(page)
+cli.command("list")(list_)
+cli.command("report")(report)
+cli.add_typer(bench, name="bench")
+cli.add_typer(data, name="data")
+
+
+def main() -> None:
+    """Run a command; an error made on purpose is one line, not a traceback."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        console.print("[yellow]warning:[/]", escape(str(message)))
+
+    warnings.showwarning = show
+    try:
+        cli()
+    except AGOPError as error:
+        console.print("[red]error:[/]", escape(str(error)))
+        sys.exit(2)
+    except Exception as error:
+        if os.environ.get("AGOP_TRACEBACK"):
+            raise
+        console.print("[red]error:[/]", escape(f"{type(error).__name__}: {error}") + " (AGOP_TRACEBACK=1 shows where)")
+        sys.exit(1)
+
+
+@cli.callback(invoke_without_command=True)
+def version(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+) -> None:
+    """Explain image classifiers with the Average Gradient Outer Product."""
+    if version:
+        typer.echo(f"agop {metadata.version('agop')}")
+        raise typer.Exit

@@ -1,0 +1,1 @@
+"""Methods × metrics on images with masks: one scoring loop for users and benches."""

@@ -1,0 +1,1 @@
+"""A method on a batch of images."""

@@ -1,0 +1,100 @@
+"""prepare(): a copy of a trained model that gives the same input gradients sooner."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, Node, symbolic_trace
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from agop.errors import ModelError, warn
+from agop.model.fingerprint import carry_fingerprint
+from agop.model.probe import unwrapped
+from agop.model.undisturbed import random_state_kept
+
+_BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
+
+
+def prepare(model: nn.Module) -> nn.Module:
+    """A copy in eval mode, frozen, channels last, with batch norms folded into the convolutions before them.
+
+    The same logits and input gradients to rounding; the original is untouched. For gradient methods:
+    the output of a folded convolution is what its batch norm gave, so GradCAM there sees other maps.
+    """
+    with random_state_kept():
+        prepared = _still_copy(model)
+        try:
+            # A throw-away copy: a forward pass may keep what it was given.
+            graph = symbolic_trace(copy.deepcopy(prepared)).graph
+        except Exception as error:  # tracing runs the model's own code, which may raise anything
+            warn(f"the model is only copied and frozen, it cannot be traced: {error}")
+            graph = Graph()
+        for convolution, norm in _foldable(prepared, graph):
+            _fold(prepared, convolution, norm)
+        _channels_last(prepared, graph)
+    carry_fingerprint(prepared, model)
+    return prepared
+
+
+def _still_copy(model: nn.Module) -> nn.Module:
+    try:
+        still = copy.deepcopy(unwrapped(model))
+    except Exception as error:  # what a model holds decides
+        raise ModelError(f"the model cannot be copied, use it as it is: {error}") from error
+    for module in still.modules():
+        module.training = False
+    for parameter in still.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    return still
+
+
+def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
+    """Names of (convolution, batch norm) where the norm alone sees the convolution's output, each is called
+    once, and nothing else of either is used.
+    """
+    calls = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
+    read = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+    names = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
+    pairs = []
+    for node in graph.nodes:
+        before = node.args[0] if node.op == "call_module" and node.args else None
+        if not isinstance(before, Node) or before.op != "call_module" or len(before.users) != 1:
+            continue
+        pair = str(before.target), str(node.target)
+        modules = [model.get_submodule(name) for name in pair]
+        alone = all(calls[name] == 1 and name not in read for name in pair) and all(names[id(m)] == 1 for m in modules)
+        if alone and _folds(*modules):
+            pairs.append(pair)
+    return pairs
+
+
+def _folds(convolution: nn.Module, norm: nn.Module) -> bool:
+    """True for a plain convolution and a batch norm with running statistics, in full precision, unhooked."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return (
+        type(convolution) is nn.Conv2d
+        and type(norm) in _BATCH_NORMS
+        and norm.running_mean is not None
+        and convolution.weight.dtype in (torch.float32, torch.float64)
+        and not any(getattr(module, kind) for module in (convolution, norm) for kind in hooks)
+    )
+
+
+def _fold(model: nn.Module, convolution: str, norm: str) -> None:
+    pair: Any = model.get_submodule(convolution), model.get_submodule(norm)
+    model.set_submodule(convolution, fuse_conv_bn_eval(*pair).requires_grad_(False))
+    model.set_submodule(norm, nn.Identity().eval())
+
+
+def _channels_last(model: nn.Module, graph: Graph) -> None:
+    """Convolutions' weights channels last, unless the model reads a layer's memory with view() or could."""
+    if not len(graph.nodes) or any(node.op == "call_method" and node.target == "view" for node in graph.nodes):
+        return
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight.data = module.weight.data.contiguous(memory_format=torch.channels_last)

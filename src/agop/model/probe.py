@@ -1,0 +1,220 @@
+"""The gradient source: the gradients of class logits with respect to images, a batch at a time.
+
+In eval mode samples do not meet, so one backward pass of the *sum* of the chosen logits gives every
+sample its own gradient: what a loop over samples gives, many times faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from agop.errors import InputError, ModelError
+from agop.model.targets import check_range, class_count, logits_of, predicted, selection
+from agop.model.undisturbed import Parts, undisturbed
+
+# Numbers in one pass when the caller names no batch size. Larger passes were no faster on a CPU.
+_NUMBERS_A_PASS = {"cpu": 2**20}
+_NUMBERS_A_PASS_ELSEWHERE = 2**23
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients (N,C,H,W) of the targets' logits, with the logits (N,K) and the targets (N,)."""
+
+    values: Tensor
+    logits: Tensor
+    targets: Tensor
+
+
+def joined(parts: Sequence[Gradients]) -> Gradients:
+    """The gradients of several batches as those of one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Gradients(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Gradients)))
+
+
+class Probe:
+    """A model held still: asks it for logits and input gradients. Made by `probing`."""
+
+    def __init__(self, model: nn.Module, parts: Parts) -> None:
+        self.model = model
+        weight = next((p for p in parts.parameters if p.is_floating_point()), None)
+        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
+        self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (N,K) without a graph."""
+        with torch.no_grad():
+            return torch.cat([self.forward(self.placed(part)) for part in self.parts(images)])
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Predicted classes (N,)."""
+        return predicted(self.logits(images))
+
+    def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
+        """Gradients of each sample's target logit (predicted if None), in one backward pass."""
+        if not self.mixes_samples or len(images) == 1:
+            return self._gradients(images, targets)
+        return joined(
+            [
+                self._gradients(image, None if targets is None else targets[index : index + 1])
+                for index, image in enumerate(self.parts(images))
+            ]
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N,K) of images already in place, with a graph if they need one.
+
+        The model gets a copy: one that starts with an in-place operation may write to neither a leaf nor
+        the caller's images.
+        """
+        try:
+            output = self.model(images.clone())
+        except (RuntimeError, AssertionError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            fixed = "; it was exported for one batch size: say that one, or export it with a dynamic batch"
+            raise ModelError(
+                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}"
+                f"{fixed if 'Guard failed' in str(error) else ''}"
+            ) from error
+        return logits_of(output, len(images))
+
+    def placed(self, images: Tensor) -> Tensor:
+        """The images on the model's device, in its dtype, and never an inference tensor."""
+        images = images.detach().to(**self._place) if self._place else images.detach()
+        return images.clone() if images.is_inference() else images
+
+    def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
+        """The targets on the logits' device and in range; predicted classes if None."""
+        if targets is None:
+            return predicted(logits)
+        targets = targets.to(logits.device)
+        check_range(targets, class_count(logits), "target")
+        return targets
+
+    def _gradients(self, images: Tensor, targets: Tensor | None) -> Gradients:
+        leaf = self.placed(images).requires_grad_()
+        logits = self.forward(leaf)
+        targets = self.checked(targets, logits.detach())
+        values = derivative(logits, targets, leaf)
+        return Gradients(values, logits.detach(), targets)
+
+    def parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        """The images as they may go through the model together: one by one if it mixes samples."""
+        return torch.split(images, 1) if self.mixes_samples else (images,)
+
+
+@contextmanager
+def probing(model: nn.Module) -> Iterator[Probe]:
+    """A Probe of the model, which is put back as it was found, also after an error."""
+    check_model(model)
+    model = unwrapped(model)
+    parts = Parts(model)
+    if any(is_lazy(parameter) for parameter in parts.parameters):
+        raise ModelError("the model has lazy layers without weights: run one batch through it first")
+    if any(parameter.is_inference() for parameter in parts.parameters):
+        raise ModelError(
+            "the model's parameters were made under torch.inference_mode() and have no gradients: "
+            "build or load the model outside of it"
+        )
+    with undisturbed(parts):
+        yield Probe(model, parts)
+
+
+def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
+    """Gradients (N,C,H,W) of each image's target logit, predicted if None, in one backward pass."""
+    check_images(images)
+    with probing(model) as probe:
+        return probe.gradients(images, targets)
+
+
+def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
+    """The gradient of the summed target logits with respect to inputs, of the same shape.
+
+    NaN for a sample whose logits are not finite: a ReLU would pass a finite gradient even then.
+    """
+    if not logits.requires_grad:
+        raise ModelError(
+            "the model's output does not depend on its input through differentiable operations: "
+            "look for detach(), no_grad() or a rounding step in its forward pass"
+        )
+    (values,) = derivatives(logits, targets, [inputs])
+    if values is None:
+        raise ModelError("the model's output does not depend on its input")
+    values, finite = values.detach(), logits.detach().isfinite().all(dim=1)
+    return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
+
+
+def derivatives(logits: Tensor, targets: Tensor, places: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The gradients of the summed target logits at several places; None where they do not depend on one."""
+    try:
+        return torch.autograd.grad(logits, places, selection(logits, targets), allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise ModelError(
+            "the model computes its layers anew in the backward pass (reentrant checkpointing), which gives no "
+            "gradients with respect to images: give torch.utils.checkpoint use_reentrant=False, in transformers "
+            "gradient_checkpointing_kwargs={'use_reentrant': False}"
+        ) from error
+
+
+def check_model(model: Any) -> None:
+    """Raise unless the model is a torch.nn.Module."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model is a {type(model).__name__}: give a torch.nn.Module")
+
+
+def check_images(images: Any) -> None:
+    """Raise unless images are a non-empty floating-point batch (N,C,H,W)."""
+    if not isinstance(images, Tensor):
+        raise InputError(f"images are a {type(images).__name__}: give a torch tensor (N,C,H,W)")
+    if images.ndim != 4:
+        hint = " (for one image, images[None])" if images.ndim == 3 else ""
+        raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}")
+    if not images.is_floating_point():
+        raise InputError(
+            f"images are {images.dtype}: convert and scale them as in training, for example images.float() / 255"
+        )
+    if images.numel() == 0:
+        raise InputError(f"images have shape {tuple(images.shape)}: give at least one image")
+
+
+def rows_for(images: Tensor, batch_size: int | None) -> int:
+    """How many images go through the model at once: batch_size, or what suits their size."""
+    if batch_size is None:
+        numbers = _NUMBERS_A_PASS.get(images.device.type, _NUMBERS_A_PASS_ELSEWHERE)
+        return max(1, numbers // images[0].numel())
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: give a whole number, 1 or more, or None")
+    return batch_size
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DataParallel, DistributedDataParallel or torch.compile, whose own passes
+    would reduce gradients or compile again.
+    """
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
+        inner: Any = model.module if isinstance(model, parallel) else model._orig_mod
+        model = inner
+    return model
+
+
+def _uses_batch_statistics(module: nn.Module) -> bool:
+    """True for a batch norm without running statistics: it mixes samples in eval mode too."""
+    return isinstance(module, _BatchNorm) and module.running_mean is None
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype maps are kept in: at least float32."""
+    return torch.promote_types(dtype, torch.float32)

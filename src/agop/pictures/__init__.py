@@ -1,0 +1,1 @@
+"""Image files and folders, their preprocessing, and overlays of maps."""

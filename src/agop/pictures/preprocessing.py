@@ -1,0 +1,110 @@
+"""Pictures on disk as tensors: one file, or a folder of class folders."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from agop.errors import FileError, InputError
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+UNSAID: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # what a manifest leaves out
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How a picture becomes a model's input: cut to size (H,W), then (x/255 − mean) / std a channel.
+
+    `resize` is what it is scaled to before the cut: its shorter side, or both sides (H,W) whatever its shape. Without
+    it the picture just covers the size. `interpolation` is one of Pillow's: bilinear, bicubic, lanczos, nearest …
+    """
+
+    size: tuple[int, int] = (224, 224)
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    gray: bool = False
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        allowed = (1,) if self.gray else (1, 3)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in allowed:
+                raise InputError(f"{name} has {len(values)} values: give {' or '.join(map(str, allowed))}")
+        resize = (self.resize,) if isinstance(self.resize, int) else self.resize or self.size
+        for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
+            if min(numbers) <= 0:
+                raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
+        if self.interpolation.upper() not in Image.Resampling.__members__:
+            known = ", ".join(name.lower() for name in Image.Resampling.__members__)
+            raise InputError(f"interpolation is {self.interpolation!r}: give one of {known}")
+
+    def picture(self, path: str | os.PathLike[str]) -> Image.Image:
+        """The picture, upright, scaled and cut to the size around its centre."""
+        try:
+            with Image.open(path) as file:
+                upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
+        except UnidentifiedImageError as error:
+            raise FileError(f"{path} cannot be read as a picture: its content is none that Pillow knows") from error
+        except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(f"{path} cannot be read as a picture: {reason}") from error
+        return self.cut(upright, Image.Resampling[self.interpolation.upper()])
+
+    def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:
+        """A picture, or its mask, scaled and cut to the size around its centre; black where it does not reach."""
+        height, width = self.size
+        if self.resize is None:
+            return ImageOps.fit(picture, (width, height), how)
+        scaled = picture.resize(self._scaled(*picture.size), how)
+        left, top = _margin(scaled.width, width), _margin(scaled.height, height)
+        return scaled.crop((left, top, left + width, top + height))
+
+    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height of a picture before it is cut."""
+        if not isinstance(self.resize, int):
+            rows, columns = self.resize or self.size
+            return columns, rows
+        shorter = min(width, height)
+        return int(self.resize * width / shorter), int(self.resize * height / shorter)
+
+    def tensor(self, picture: Image.Image) -> Tensor:
+        """The model's input (C,H,W)."""
+        pixels = torch.from_numpy(np.asarray(picture, dtype=np.float32) / 255)
+        channels = pixels[None] if self.gray else pixels.permute(2, 0, 1)
+        mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
+        return (channels - mean) / std
+
+    @property
+    def extremes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The values of black and white, a channel each."""
+        black, white = (
+            tuple((value - mean) / std for mean, std in zip(self._full(self.mean), self._full(self.std), strict=True))
+            for value in (0.0, 1.0)
+        )
+        return black, white
+
+    def _full(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        """One value a channel."""
+        return values * (1 if self.gray or len(values) == 3 else 3)
+
+    def described(self) -> dict[str, Any]:
+        """The fields, for a manifest; how it is scaled only if that is not as by default."""
+        return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """A picture of 16 bits with 8: Pillow would cut every value above 255 to white."""
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I;16") else image
+
+
+def _margin(side: int, wanted: int) -> int:
+    """Where a cut of the wanted length begins on a side; below 0 if the side is too short. As torchvision rounds."""
+    return round((side - wanted) / 2) if side >= wanted else -((wanted - side) // 2)

@@ -1,0 +1,1 @@
+"""CLEVR-XAI: scenes of simple objects, questions about them, and masks of the objects."""

@@ -1,0 +1,1 @@
+"""Read the official CLEVR-XAI files."""

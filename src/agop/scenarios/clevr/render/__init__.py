@@ -1,0 +1,1 @@
+"""Draw CLEVR-like scenes with a ray caster."""

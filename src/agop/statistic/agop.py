@@ -1,0 +1,218 @@
+"""AGOP: the finished statistic of one model over one data set. Read it, save it, load it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as bytes_from_tensors
+from torch import Tensor, nn
+
+from agop.errors import FileError, InputError, PriorError, warn
+from agop.model.fingerprint import fingerprint
+from agop.statistic.accumulator import Accumulator
+from agop.system.files import read_whole, write_whole
+
+if TYPE_CHECKING:
+    from agop.pictures.preprocessing import Preprocessing
+
+FORMAT = 1
+TRAINING = "training-accumulated"
+CHECKPOINT = "one checkpoint"
+_KEY = "agop"
+
+
+@dataclass(frozen=True, eq=False)
+class AGOP:
+    """diag(M) (C,H,W) of a model, by class (K,C,H,W) if asked for, its count and its provenance."""
+
+    diagonal: Tensor
+    count: int
+    class_diagonals: Tensor | None = None
+    class_counts: Tensor | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
+
+    @classmethod
+    def from_sums(cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any) -> AGOP:
+        """The statistic of an accumulator, with where it came from."""
+        diagonal = sums.diagonal().cpu()
+        by_class = sums.class_diagonals()
+        provenance = {
+            "format": FORMAT,
+            "kind": kind,
+            "model": fingerprint(model),
+            "input_shape": list(diagonal.shape),
+            "classes": sums.classes,
+            "count": sums.count,
+            "skipped": sums.skipped,
+            "options": options,
+            "versions": {"agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()},
+            **more,
+        }
+        counts = sums.counts if sums.per_class else None
+        return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0 .. 1: the prior of AGOP-Weighted."""
+        return (self.diagonal / self._maximum()).sqrt()
+
+    @cached_property
+    def map(self) -> Tensor:
+        """diag(M) with its channels summed (H,W): the map of AGOP-Global."""
+        self._maximum()
+        return self.diagonal.sum(dim=0)
+
+    def check(self, model: nn.Module, images: Tensor) -> None:
+        """Raise if the images are of another shape; warn, once a model, if it is another model."""
+        if images.shape[1:] != self.diagonal.shape:
+            raise PriorError(
+                f"the prior is for images of shape {tuple(self.diagonal.shape)}, these have shape "
+                f"{tuple(images.shape[1:])}: resize them, or make a prior for this shape with agop.fit"
+            )
+        if model in self._checked or not self.provenance.get("model"):
+            return
+        self._checked.add(model)
+        ours, theirs = self.provenance["model"], fingerprint(model)
+        if ours["architecture"] != theirs["architecture"]:
+            warn(
+                "the prior comes from another model (its parameters have other names or shapes): "
+                "make one for this model with agop.fit"
+            )
+        elif ours["weights"] != theirs["weights"]:
+            warn(
+                "the prior comes from a model with other weights: fine for another checkpoint of the "
+                "same training run, else make one for this model with agop.fit"
+            )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, if it tells one for each; else none."""
+        names = tuple((self.provenance.get("data") or {}).get("classes") or ())
+        return names if len(names) == self.provenance.get("classes") else ()
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        preprocessing: Preprocessing | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        """Write one safetensors file; if that fails, the file that was there survives.
+
+        `preprocessing`, how a picture became the model's input in training, and the names of the classes stand in the
+        file then, so that `agop explain`, `evaluate` and `app` need not be told.
+        """
+        tensors = {"diagonal": self.diagonal.contiguous()}
+        if self.class_diagonals is not None and self.class_counts is not None:
+            tensors |= {
+                "class_diagonals": self.class_diagonals.contiguous(),
+                "class_counts": self.class_counts.contiguous(),
+            }
+        told = self.provenance | {"format": FORMAT, "count": self.count}
+        if preprocessing is not None or classes is not None:
+            told["data"] = (self.provenance.get("data") or {}) | self._told(preprocessing, classes)
+        metadata = {_KEY: json.dumps(told)}
+        write_whole(Path(path), bytes_from_tensors(tensors, metadata))
+
+    def _told(self, preprocessing: Preprocessing | None, classes: Sequence[str] | None) -> dict[str, Any]:
+        """What a file says of its pictures; an error if that cannot be."""
+        told: dict[str, Any] = {}
+        if preprocessing is not None:
+            ours, theirs = tuple(self.diagonal.shape), (1 if preprocessing.gray else 3, *preprocessing.size)
+            if ours != theirs:
+                shapes = ["×".join(map(str, shape)) for shape in (theirs, ours)]
+                raise InputError(
+                    f"preprocessing gives images {shapes[0]}, the AGOP is of images {shapes[1]}: give size and gray "
+                    "as in training"
+                )
+            told["preprocessing"] = preprocessing.described()
+        if classes is not None:
+            count = self.provenance.get("classes", len(classes))
+            if isinstance(classes, str) or len(classes) != count:
+                raise InputError(
+                    f"there are {len(classes)} names of classes, the model has {count} classes: give one each"
+                )
+            told["classes"] = list(classes)
+        return told
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> AGOP:
+        """Read a file that `save` wrote."""
+        content = read_whole(Path(path))
+        try:
+            tensors = tensors_from_bytes(content)
+            provenance = json.loads(_metadata(content)[_KEY])
+            written = provenance["format"]
+        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
+            raise FileError(
+                f"{path} is not an AGOP file, or was cut short ({type(error).__name__}: {error}): "
+                "make one with agop.fit or AGOPTrainingHook"
+            ) from error
+        if written != FORMAT:
+            raise FileError(
+                f"{path} has format {written}, this agop reads format {FORMAT}: upgrade agop, or make it anew"
+            )
+        return cls._from_file(path, tensors, provenance)
+
+    @classmethod
+    def _from_file(cls, path: Any, tensors: dict[str, Tensor], provenance: dict[str, Any]) -> AGOP:
+        diagonal, by_class = tensors.get("diagonal"), tensors.get("class_diagonals")
+        counts = tensors.get("class_counts")
+        if diagonal is None or not _sound(diagonal, by_class, counts, provenance):
+            raise FileError(f"{path} does not hold a whole AGOP: make it anew")
+        return cls(diagonal, provenance["count"], by_class, counts, provenance)
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.diagonal.shape))
+        by_class = "" if self.class_diagonals is None else f", {len(self.class_diagonals)} classes"
+        return f"AGOP({shape}, {self.count:,} samples, {self.provenance.get('kind', 'made by hand')}{by_class})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy starts with no model checked: models do not travel with their prior.
+        return AGOP, (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
+
+    def _maximum(self) -> Tensor:
+        maximum = self.diagonal.max()
+        if not maximum > 0:
+            raise PriorError(
+                f"max diag(M) is {float(maximum)}: the model's logits did not depend on its input; "
+                "check the model, or train it longer"
+            )
+        return maximum
+
+
+def _sound(diagonal: Tensor, by_class: Tensor | None, counts: Tensor | None, provenance: dict[str, Any]) -> bool:
+    """True if the parts of a file fit each other."""
+    count, model, classes = (provenance.get(key) for key in ("count", "model", "classes"))
+    whole = (
+        diagonal.ndim == 3 and diagonal.numel() > 0 and diagonal.dtype in (torch.float32, torch.float64)
+        and bool((diagonal >= 0).all() and diagonal.isfinite().all())
+        and type(count) is int and count > 0
+        and (model is None or (isinstance(model, dict) and {"architecture", "weights"} <= model.keys()))
+        and (classes is None or type(classes) is int)
+    )  # fmt: skip
+    if by_class is None or counts is None:
+        return whole and by_class is None and counts is None
+    return (
+        whole and counts.dtype == torch.int64 and counts.ndim == 1 and bool((counts >= 0).all())
+        and by_class.shape == (len(counts), *diagonal.shape) and int(counts.sum()) == count
+    )  # fmt: skip
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The metadata of a safetensors file: its header is a length and a JSON object."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return dict(header["__metadata__"])

@@ -1,0 +1,1 @@
+"""Files, processes, progress bars, and torch.distributed."""
