@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import agop
-from agop.pictures.folders import ClassFolders, pictures_in
+from agop.pictures.folders import ClassFolders, image_files
 from agop.pictures.sheets import sheet
 
 try:
@@ -48,7 +48,7 @@ def main() -> None:
         hook.step(images[batch], labels[batch])
     prior = hook.finalize()
     print(prior)
-    path = pictures_in(FOLDER / "pictures")[0]
+    path = image_files(FOLDER / "pictures")[0]
     methods = ("vanilla", "gradcam", "agop-weighted", "agop-global")
     found = {name: agop.explain(model, described.images([path]), name, prior)[0].numpy() for name in methods}
     sheet(np.asarray(described.preprocessing.picture(path)), found).save(FOLDER / "sheet.png")

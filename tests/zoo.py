@@ -159,7 +159,7 @@ KINDS = {
 }
 
 
-def made(kind: str, seed: int = 0) -> nn.Module:
+def build(kind: str, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return KINDS[kind]()
 

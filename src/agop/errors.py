@@ -8,6 +8,7 @@ AGOPError
 ├── NoSamplesError (ValueError)   a mean over nothing
 ├── GradientError (ArithmeticError)   NaN or infinite gradients
 ├── ModelError (RuntimeError)     a model that cannot be loaded, run or differentiated
+├── MissingExtraError (ImportError)   an optional dependency that isn't installed
 ├── RankError (RuntimeError)      a job of several processes of which one has ended early
 └── FileError (OSError)           a file that cannot be read or written
 
@@ -50,6 +51,13 @@ class GradientError(AGOPError, ArithmeticError):
 
 class ModelError(AGOPError, RuntimeError):
     """A model that cannot be loaded, run or differentiated."""
+
+
+class MissingExtraError(AGOPError, ImportError):
+    """An optional dependency that isn't installed."""
+
+    def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
+        super().__init__(f"{feature} needs {package}: pip install 'agop[{extra or package}]'")
 
 
 class RankError(AGOPError, RuntimeError):

@@ -34,7 +34,7 @@ class Registry(Generic[P]):
     def get(self, name: str) -> P:
         """The plug-in of that name."""
         if name not in self._plugins:
-            raise unknown(self.kind, name, self.names())
+            raise unknown_name_error(self.kind, name, self.names())
         return self._plugins[name]
 
 
@@ -44,7 +44,7 @@ def _origin(plugin: object) -> tuple[str, str]:
     return getattr(source, "__module__", ""), getattr(source, "__qualname__", repr(plugin))
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
+def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
     """The error for a name nobody carries, with the closest known one."""
     library = str(name)[: str(name).find(":") + 1]
     # What all begin with makes no two of them alike.

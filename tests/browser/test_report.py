@@ -109,7 +109,7 @@ def test_the_end_tells_how_the_run_was_made_and_what_its_names_mean(still, folde
     assert f"{about['hardware']['cores']} cores" in facts["Machine"]
     assert facts["Intervals"].startswith("95 %, by bootstrap over seeds")
     told = still.locator("#making > dl").nth(1).inner_text()
-    for method, what in all_methods.described(Run(folder).spec.methods).items():
+    for method, what in all_methods.descriptions(Run(folder).spec.methods).items():
         assert f"{method}\n{what}" in told
 
 

@@ -10,7 +10,7 @@ from tests import zoo
 def scored(name, maps, masks):
     metric = metrics.get(name)
     if metric.needs_model:
-        return metric(zoo.made("plain"), zoo.images(len(maps)), maps)
+        return metric(zoo.build("plain"), zoo.images(len(maps)), maps)
     return metric(maps, masks)
 
 
@@ -36,7 +36,7 @@ def test_a_sample_s_score_does_not_depend_on_the_others(name):
     order = torch.tensor([4, 2, 0, 5, 1, 3])
     metric = metrics.get(name)
     if metric.needs_model:
-        found = metric(zoo.made("plain"), zoo.images(6)[order], maps[order])
+        found = metric(zoo.build("plain"), zoo.images(6)[order], maps[order])
     else:
         found = metric(maps[order], masks[order])
     torch.testing.assert_close(found, scored(name, maps, masks)[order], rtol=1e-5, atol=1e-6)

@@ -54,7 +54,7 @@ def reduced(attribution):
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "object", "one logit", "attention"])
 @pytest.mark.parametrize("method", OURS)
 def test_reduced_over_channels_it_is_our_method(method, kind):
-    model, images, statistic = zoo.made(kind), zoo.images(), prior()
+    model, images, statistic = zoo.build(kind), zoo.images(), prior()
     attribution = OURS[method](model, statistic).attribute(images)
     assert attribution.shape == images.shape
     expected = agop.explain(model, images, method, statistic)
@@ -70,7 +70,7 @@ def test_with_one_channel_bit_for_bit(method):
 
 
 def test_the_sign_is_the_gradient_s():
-    model, images, statistic = zoo.made("plain").eval(), zoo.images(), prior()
+    model, images, statistic = zoo.build("plain").eval(), zoo.images(), prior()
     gradient = attr.Saliency(model).attribute(images.clone().requires_grad_(), target=2, abs=False)
     close(AGOPLocal(model).attribute(images, target=2), gradient)
     close(AGOPWeighted(model, statistic).attribute(images, target=2), gradient * statistic.weights.float())
@@ -79,7 +79,7 @@ def test_the_sign_is_the_gradient_s():
 
 @pytest.mark.parametrize("method", OURS)
 def test_it_is_a_gradient_attribution_of_captum_s(method):
-    attribution = OURS[method](zoo.made("plain"), prior())
+    attribution = OURS[method](zoo.build("plain"), prior())
     assert isinstance(attribution, attr.GradientAttribution)
     assert attribution.multiplies_by_inputs is False
     assert attribution.has_convergence_delta() is False
@@ -89,7 +89,7 @@ def test_it_is_a_gradient_attribution_of_captum_s(method):
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-local"])
 def test_targets(method):
     """None is the predicted class, a number is for every image, and a list has one an image."""
-    model, images = zoo.made("plain").eval(), zoo.images()
+    model, images = zoo.build("plain").eval(), zoo.images()
     attribution = OURS[method](model, prior())
     predicted = model(images).argmax(1)
     assert torch.equal(attribution.attribute(images), attribution.attribute(images, target=predicted))
@@ -107,7 +107,7 @@ def test_targets(method):
 
 @pytest.mark.parametrize("method", OURS)
 def test_it_leaves_model_and_inputs_alone(method):
-    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     model[0].weight.grad = torch.ones_like(model[0].weight)
     before = state_of(model)
     with torch.inference_mode():
@@ -119,7 +119,7 @@ def test_it_leaves_model_and_inputs_alone(method):
 
 
 def test_inside_a_noise_tunnel_it_is_the_tunnel_s_gradient_times_the_weights():
-    model, images, statistic = zoo.made("plain").eval(), zoo.images(), prior()
+    model, images, statistic = zoo.build("plain").eval(), zoo.images(), prior()
 
     def tunnel(attribution, **more):
         torch.manual_seed(5)
@@ -134,7 +134,7 @@ def test_inside_a_noise_tunnel_it_is_the_tunnel_s_gradient_times_the_weights():
 
 
 def test_captum_s_metrics_say_of_ours_what_they_say_of_the_same_numbers_from_captum():
-    model, images = zoo.made("plain").eval(), zoo.images()
+    model, images = zoo.build("plain").eval(), zoo.images()
 
     def noise(inputs):
         drawn = torch.randn_like(inputs) * 0.1
@@ -163,7 +163,7 @@ class Shifted(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.model = zoo.made("batch norm and dropout")
+        self.model = zoo.build("batch norm and dropout")
 
     def forward(self, images, shift, scale=1.0):
         return self.model(images * scale + shift)
@@ -180,7 +180,7 @@ def test_additional_arguments_reach_the_model():
 
 
 def test_a_function_will_do_for_a_model():
-    model, images, statistic = zoo.made("batch norm and dropout").eval(), zoo.images(), prior()
+    model, images, statistic = zoo.build("batch norm and dropout").eval(), zoo.images(), prior()
     expected = AGOPWeighted(model, statistic).attribute(images, target=1)
     doubled = AGOPWeighted(lambda x: 2 * model(x), statistic).attribute(images, target=1)
     close(doubled, 2 * expected)
@@ -192,7 +192,7 @@ def test_a_function_will_do_for_a_model():
 
 
 def test_inputs_in_a_tuple_come_back_in_one():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     (found,) = AGOPLocal(model).attribute((images,), target=0)
     assert torch.equal(found, AGOPLocal(model).attribute(images, target=0))
     with pytest.raises(InputError, match="images are a tuple"):
@@ -201,7 +201,7 @@ def test_inputs_in_a_tuple_come_back_in_one():
 
 @pytest.mark.parametrize("kind", [AGOPWeighted, AGOPGlobal])
 def test_priors_that_do_not_fit(kind):
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     for forward in (model, model.forward):
         with pytest.raises(PriorError, match=r"images of shape \(3, 9, 9\)"):
             kind(forward, prior((3, 9, 9))).attribute(images)
@@ -210,18 +210,18 @@ def test_priors_that_do_not_fit(kind):
     batches = [(images, model.eval()(images).argmax(1))]
     fitted = agop.fit(model, batches, progress=False)
     with pytest.warns(agop.AGOPWarning, match="other weights"):
-        kind(zoo.made("plain", seed=1), fitted).attribute(images)
+        kind(zoo.build("plain", seed=1), fitted).attribute(images)
 
 
 def test_a_model_that_mixes_samples_is_asked_one_by_one():
-    model, images = zoo.made("batch norm without running statistics"), zoo.images()
+    model, images = zoo.build("batch norm without running statistics"), zoo.images()
     each = torch.cat([AGOPLocal(model).attribute(image[None], target=1) for image in images])
     close(AGOPLocal(model).attribute(images, target=1), each)
 
 
 # Theirs as ours
 
-PLAIN = zoo.made("plain").eval()
+PLAIN = zoo.build("plain").eval()
 with torch.no_grad():
     PLAIN.body[-1].weight *= 100  # else the Lasso in Captum's Lime finds nothing
 IMAGES = zoo.images(4)
@@ -338,7 +338,7 @@ def test_what_a_layer_gives_and_the_relevance_there():
 
 @pytest.mark.parametrize("name", QUICK)
 def test_neither_the_batch_size_nor_the_neighbours_matter(name):
-    model, images = zoo.made("batch norm and dropout"), zoo.images()
+    model, images = zoo.build("batch norm and dropout"), zoo.images()
     expected = agop.explain(model, images, f"captum:{name}")
     for size in (1, 3):
         close(agop.explain(model, images, f"captum:{name}", batch_size=size), expected)
@@ -348,7 +348,7 @@ def test_neither_the_batch_size_nor_the_neighbours_matter(name):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_no_more_than_batch_size_images_are_in_the_model_at_once(name):
-    model, rows = zoo.made("plain"), []
+    model, rows = zoo.build("plain"), []
     model.body[0].register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
     agop.explain(model, zoo.images(10), f"captum:{name}", batch_size=8)
     assert 0 < max(rows) <= 8
@@ -356,7 +356,7 @@ def test_no_more_than_batch_size_images_are_in_the_model_at_once(name):
 
 @pytest.mark.parametrize("name", [*QUICK, *marked(["KernelShap"])])
 def test_it_leaves_the_model_and_the_random_state_alone(name):
-    model, images = zoo.made("batch norm and dropout").train(), zoo.images(2)
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images(2)
     model[0].weight.grad = torch.ones_like(model[0].weight)
     before, attributes = state_of(model), [set(vars(module)) for module in model.modules()]
     with torch.inference_mode():
@@ -384,18 +384,18 @@ def test_one_target_explains_every_image_of_a_batch(name):
 @pytest.mark.parametrize("name", ["Saliency", "IntegratedGradients", "DeepLift", "GuidedBackprop", "Occlusion"])
 def test_models_of_every_kind(kind, name):
     """Also those whose logits come as an object, as Hugging Face's do."""
-    maps = agop.explain(zoo.made(kind), zoo.images(), f"captum:{name}")
+    maps = agop.explain(zoo.build(kind), zoo.images(), f"captum:{name}")
     assert maps.isfinite().all()
     assert (maps.flatten(1).sum(1) > 0).all()
     if name == "Saliency":
-        close(maps, agop.explain(zoo.made(kind), zoo.images(), "vanilla"))
+        close(maps, agop.explain(zoo.build(kind), zoo.images(), "vanilla"))
 
 
 @pytest.mark.parametrize("kind", ["one logit", "one logit, flat"])
 @pytest.mark.parametrize("name", ["Saliency", "DeepLift", "Occlusion"])
 def test_one_logit_speaks_for_two_classes(kind, name):
     """Of class 0 as −z, so that the maps are the same, and no class is out of reach."""
-    model, images = zoo.made(kind), zoo.images()
+    model, images = zoo.build(kind), zoo.images()
     negative, positive = (agop.explain(model, images, f"captum:{name}", target=target) for target in (0, 1))
     close(positive, negative)
     assert (positive.flatten(1).sum(1) > 0).all()
@@ -460,7 +460,7 @@ def test_a_model_in_which_captum_finds_no_activation_gets_a_warning(name):
 
 
 def test_what_captum_cannot_do_is_said_in_captum_s_words_and_leaves_nothing_behind():
-    model, images = zoo.made("attention").train(), zoo.images()
+    model, images = zoo.build("attention").train(), zoo.images()
     before = state_of(model)
     with pytest.raises(ModelError, match=r"captum:LRP does not work .* Captum said: TypeError: Module of type"):
         agop.explain(model, images, "captum:LRP")
@@ -469,7 +469,7 @@ def test_what_captum_cannot_do_is_said_in_captum_s_words_and_leaves_nothing_behi
     with pytest.raises(ModelError, match=r"Captum said: AssertionError: .*[Ss]tride"):
         agop.explain(model, images, Captum("Occlusion", sliding_window_shapes=(3, 3, 3), strides=(9, 9, 9)))
     assert_same(before, state_of(model))
-    (broken := zoo.made("plain")).body[4].register_forward_hook(_raises_when_captum_asks(broken.body[2]))
+    (broken := zoo.build("plain")).body[4].register_forward_hook(_raises_when_captum_asks(broken.body[2]))
     before = state_of(broken)
     with pytest.raises(ModelError, match="Captum said: ValueError: enough"):
         agop.explain(broken, images, "captum:LayerGradCam")

@@ -212,7 +212,7 @@ def test_two_parts_in_one_fit_are_kept_apart_in_the_checkpoint(tmp_path):
     class Two(Lit):
         def __init__(self):
             super().__init__(seeded=True)
-            self.other = zoo.made("plain")
+            self.other = zoo.build("plain")
 
     saving = ModelCheckpoint(tmp_path, save_last=True)
     made = [AGOPCallback(out=None, model=name, only_correct=name == "net") for name in ("net", "other")]
@@ -479,7 +479,7 @@ class Formless(L.LightningModule):
 
     def __init__(self):
         super().__init__()
-        self.net = zoo.made("plain")
+        self.net = zoo.build("plain")
 
 
 @pytest.mark.parametrize(
@@ -564,7 +564,7 @@ SMALL = """
     class Lit(L.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = zoo.made("plain").body  # without a lambda, which no process can be given
+            self.net = zoo.build("plain").body  # without a lambda, which no process can be given
         def configure_model(self):
             pass
         def forward(self, x):
@@ -633,7 +633,7 @@ def test_the_other_package_of_lightning_works_too():
         class Lit(pl.LightningModule):
             def __init__(self):
                 super().__init__()
-                self.net = zoo.made("plain")
+                self.net = zoo.build("plain")
             def forward(self, x):
                 return self.net(x)
             def training_step(self, batch, index):
@@ -680,7 +680,7 @@ TWO_RANKS = """
     class Lit(L.LightningModule):
         def __init__(self, fails=False):
             super().__init__()
-            self.net, self.fails, self.seen = zoo.made("plain"), fails, []
+            self.net, self.fails, self.seen = zoo.build("plain"), fails, []
         def forward(self, x):
             return self.net(x)
         def training_step(self, batch, index):
@@ -733,7 +733,7 @@ def test_two_ranks_give_one_agop_of_both(tmp_path):
     whole, resumed = (agop.AGOP.load(out / f"{name}.safetensors") for name in ("whole", "resumed"))
     assert_equal(resumed, whole)
 
-    module, images, labels = zoo.made("plain"), zoo.images(32), torch.arange(32) % 3
+    module, images, labels = zoo.build("plain"), zoo.images(32), torch.arange(32) % 3
     optimizer, hook = torch.optim.SGD(module.parameters(), lr=0.1), agop.AGOPTrainingHook(module, only_correct=False)
     seen = [torch.load(out / f"seen-rank{rank}.pt") for rank in (0, 1)]
     for rows in map(torch.cat, zip(*seen, strict=True)):  # the same in one process

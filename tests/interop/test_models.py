@@ -19,7 +19,7 @@ from agop.errors import AGOPWarning, InputError, ModelError
 from agop.interop.models import preprocessing_of
 from agop.interop.preprocessing import transformers_preprocessing
 from agop.model.layers import as_grid, token_grid
-from agop.pictures.image_mask_pairs import masked_pictures
+from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
 from agop.scenarios.clevr.render.raycast import render
 from agop.scenarios.clevr.render.scene import random_scene
@@ -228,7 +228,7 @@ def test_the_commands_need_no_flags_for_a_hugging_face_folder(photo, tmp_path, m
     run("fit", "hf:model", "data", "--all-samples", "--device", "cpu")
     prior = agop.AGOP.load("prior.safetensors")
     said = agop.from_transformers(nn.Identity(), processor).preprocessing
-    assert prior.provenance["data"]["preprocessing"] == json.loads(json.dumps(said.described()))
+    assert prior.provenance["data"]["preprocessing"] == json.loads(json.dumps(said.to_dict()))
     assert prior.diagonal.shape == (3, 32, 32)
     methods = [part for name in ("agop-weighted", "gradcam") for part in ("--method", name)]
     run("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods, "--device", "cpu")
@@ -256,13 +256,13 @@ def test_flags_win_over_what_the_model_says(tmp_path):
 
 
 def test_a_prior_made_before_pictures_could_be_scaled_otherwise_fits_still():
-    from agop.cli.options import warn_if_prepared_otherwise
+    from agop.cli.options import warn_if_preprocessing_differs
 
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
     prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance={"data": {"preprocessing": before}})
     how = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
-    assert json.loads(json.dumps(how.described())) == before
-    warn_if_prepared_otherwise(prior, how)
+    assert json.loads(json.dumps(how.to_dict())) == before
+    warn_if_preprocessing_differs(prior, how)
 
 
 def test_a_mask_is_scaled_and_cut_as_its_picture(tmp_path):
@@ -274,7 +274,7 @@ def test_a_mask_is_scaled_and_cut_as_its_picture(tmp_path):
         Image.fromarray(square).save(tmp_path / folder / "1.png")
     for resize in (None, 40, 24, (32, 36), (50, 20)):
         how = Preprocessing((32, 32), gray=True, resize=resize, interpolation="nearest")
-        found = masked_pictures(tmp_path / "pictures", tmp_path / "masks", how)
+        found = load_image_mask_pairs(tmp_path / "pictures", tmp_path / "masks", how)
         assert torch.equal(found.images[:, 0] > 0.5, found.masks)
         assert 0 < found.masks.sum() < 32 * 32
 

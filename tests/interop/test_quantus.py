@@ -75,7 +75,7 @@ def test_inputs_of_every_kind(task):
 
 
 def test_three_channels_and_a_configured_method():
-    model, images = zoo.made("object"), zoo.images()
+    model, images = zoo.build("object"), zoo.images()
     found = as_quantus(agop.methods.SmoothGrad(samples=3))(model, images.numpy(), np.array([0, 1, 2, 1, 0]))
     assert found.shape == (5, 1, 12, 12)
     with pytest.raises(PriorError, match="needs a prior"):
@@ -87,7 +87,7 @@ def test_three_channels_and_a_configured_method():
 
 
 def test_it_leaves_the_model_alone():
-    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     before = state_of(model)
     as_quantus("smoothgrad")(model, images.numpy(), 1, device="cpu")
     assert_same(before, state_of(model))

@@ -129,5 +129,5 @@ def test_the_commands_need_no_flags(photo, tmp_path, monkeypatch):
         assert done.exit_code == 0, done.output
     manifest = json.loads(Path("explanations/manifest.json").read_text())
     said = agop.from_timm(made("efficientnet_lite0")).preprocessing
-    assert manifest["preprocessing"] == json.loads(json.dumps(said.described()))
+    assert manifest["preprocessing"] == json.loads(json.dumps(said.to_dict()))
     assert said.interpolation == "bicubic"

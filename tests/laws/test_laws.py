@@ -66,7 +66,7 @@ def test_the_classes_add_up_to_the_whole(a):
 
 @given(st.floats(0.1, 10), st.integers(0, 100))
 def test_scaling_the_logits_scales_the_diagonal_by_the_square_and_leaves_the_weights(factor, seed):
-    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     scaled = nn.Sequential(model, Scale(factor))
     ours, theirs = (agop.fit(m, [images], only_correct=False, progress=False) for m in (model, scaled))
     torch.testing.assert_close(theirs.diagonal, ours.diagonal * factor**2, rtol=1e-4, atol=1e-12)
@@ -84,7 +84,7 @@ class Scale(nn.Module):
 
 @given(st.integers(0, 1000))
 def test_the_diagonal_of_one_sample_is_its_squared_gradient(seed):
-    model, images = zoo.made("attention", seed), zoo.images(1, seed)
+    model, images = zoo.build("attention", seed), zoo.images(1, seed)
     gradients, _ = zoo.per_sample_loop(model, images)
     prior = agop.fit(model, [images], only_correct=False, progress=False)
     torch.testing.assert_close(prior.diagonal, gradients[0].double().square(), rtol=1e-4, atol=1e-12)
@@ -92,14 +92,14 @@ def test_the_diagonal_of_one_sample_is_its_squared_gradient(seed):
 
 @given(st.integers(0, 1000))
 def test_smoothgrad_without_noise_is_the_gradient(seed):
-    model, images = zoo.made("batch norm and dropout", seed), zoo.images(seed=seed)
+    model, images = zoo.build("batch norm and dropout", seed), zoo.images(seed=seed)
     smooth = agop.explain(model, images, agop.methods.SmoothGrad(samples=3, sigma=0.0))
     torch.testing.assert_close(smooth, agop.explain(model, images, "vanilla"), rtol=1e-4, atol=1e-6)
 
 
 @given(st.integers(0, 1000))
 def test_weights_of_one_are_no_weights(seed):
-    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     even = agop.AGOP(torch.full((3, 12, 12), 4.0, dtype=torch.float64), 1)
     torch.testing.assert_close(agop.explain(model, images, prior=even), agop.explain(model, images, "vanilla"))
 
@@ -121,7 +121,7 @@ def test_integrated_gradients_are_complete(kind, baseline):
     from agop.methods import Job
     from agop.model.probe import probing
 
-    model, images, targets = zoo.made(kind).eval(), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
+    model, images, targets = zoo.build(kind).eval(), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
     method = agop.methods.IntegratedGradients(steps=2000, baseline=baseline)
     with probing(model) as probe:
         found = method.attribution(Job(images, targets, rows=500, given_probe=probe)).sum((1, 2, 3))
@@ -132,7 +132,7 @@ def test_integrated_gradients_are_complete(kind, baseline):
 
 @given(st.integers(0, 1000), st.floats(0.1, 10))
 def test_gradcam_is_linear_in_the_logits(seed, factor):
-    model, images = zoo.made("plain", seed), zoo.images(seed=seed)
+    model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     scaled = nn.Sequential(model, Scale(factor))
     ours = agop.explain(model, images, "gradcam", layer="body.0")
     theirs = agop.explain(scaled, images, "gradcam", layer="0.body.0")

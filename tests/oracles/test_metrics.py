@@ -95,7 +95,7 @@ def slow_area(model, image, saliency, target, cuts, fill, inserting):
 @pytest.mark.parametrize("inserting", [False, True])
 @pytest.mark.parametrize(("steps", "fill"), [(None, 0.0), (10, 0.3)])
 def test_deletion_and_insertion_against_a_slow_loop(inserting, steps, fill):
-    model, images = zoo.made("plain").eval(), zoo.images(4)
+    model, images = zoo.build("plain").eval(), zoo.images(4)
     maps = torch.rand(4, 12, 12, generator=torch.Generator().manual_seed(2))
     maps[1] = (maps[1] * 3).floor() + 1  # ties
     pixels = 144

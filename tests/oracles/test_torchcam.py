@@ -62,7 +62,7 @@ def test_the_lost_division_matters():
 @pytest.mark.parametrize(("kind", "layer"), [("plain", "body.0"), ("batch norm and dropout", "2")])
 def test_the_definition_pixel_by_pixel(kind, layer):
     """Chattopadhay et al. 2018, equations 10 and 19, as a loop."""
-    model, images = zoo.made(kind), zoo.images(3)
+    model, images = zoo.build(kind), zoo.images(3)
     with probing(model) as probe:
         features = feature_maps(probe, images, None, model.get_submodule(layer))
     a, g = features.activations.double(), features.gradients.double()

@@ -108,7 +108,7 @@ RANK = """
     torch.set_num_threads(1)
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    model, images = zoo.made("batch norm and dropout"), zoo.images(40)
+    model, images = zoo.build("batch norm and dropout"), zoo.images(40)
     labels = torch.arange(40) % 3
     mine = slice(*shares[rank])
     hook = agop.AGOPTrainingHook(model, per_class=True, snapshot_every=1, snapshot_dir=folder + "/snapshots")

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from agop.bench.epochs import CHECKPOINT, taught
+from agop.bench.epochs import CHECKPOINT, train_epochs
 from agop.bench.pupil import Pupil, Task
 from agop.bench.train import train
 from agop.errors import AGOPWarning, InputError
@@ -34,7 +34,7 @@ def test_the_stacked_network_is_the_networks(tmp_path):
     images = torch.randn(3, 20, 1, 8, 8)
     weights = {name: torch.stack([m.get_parameter(name) for m in models]) for name, _ in models[0].named_parameters()}
     apart = torch.stack([model(part) for model, part in zip(models, images, strict=True)])
-    torch.testing.assert_close(CNN8by8.together(weights, images), apart)
+    torch.testing.assert_close(CNN8by8.stacked_forward(weights, images), apart)
 
 
 def test_a_network_does_not_depend_on_those_trained_beside_it(tmp_path):
@@ -67,7 +67,7 @@ def test_a_training_that_stopped_goes_on_to_the_same_end(tmp_path, schedule):
 
     (whole,) = train(scenario, [task(tmp_path / "whole")], 4, noted.append)
     pupil = Pupil.starting(scenario, task(tmp_path / "cut"))
-    for done in taught(pupil, scenario.recipe, 4):
+    for done in train_epochs(pupil, scenario.recipe, 4):
         if done > 0.6:
             break  # in the third epoch
     (again,) = train(scenario, [task(tmp_path / "cut")], 4, noted.append)

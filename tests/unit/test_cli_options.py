@@ -135,5 +135,5 @@ def test_what_is_saved_is_kept_when_a_file_is_loaded_and_saved_again(tmp_path):
     again = agop.AGOP.load(tmp_path / "a.safetensors")
     again.save(tmp_path / "b.safetensors")
     data = agop.AGOP.load(tmp_path / "b.safetensors").provenance["data"]
-    assert data == {"preprocessing": json.loads(json.dumps(how.described())), "classes": ["T", "L"]}
+    assert data == {"preprocessing": json.loads(json.dumps(how.to_dict())), "classes": ["T", "L"]}
     assert agop.AGOP.load(tmp_path / "b.safetensors").class_names == ("T", "L")

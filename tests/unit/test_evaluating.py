@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
 
 
 def setting():
-    model, images = zoo.made("plain"), zoo.images(6)
+    model, images = zoo.build("plain"), zoo.images(6)
     masks = torch.zeros(6, 12, 12, dtype=torch.bool)
     masks[:, 2:5, 3:6] = True
     return model, images, masks, agop.fit(model, [images], only_correct=False, progress=False)
@@ -96,7 +96,7 @@ def test_an_evaluation_is_saved_as_a_run_with_its_scores_and_samples(tmp_path):
 
 def test_of_many_samples_a_dozen_at_equal_distances_are_kept(tmp_path):
     """Pictures in class folders stand class after class: the first dozen would be all of one."""
-    model, images, labels = zoo.made("plain"), zoo.images(36), torch.arange(3).repeat_interleave(12)
+    model, images, labels = zoo.build("plain"), zoo.images(36), torch.arange(3).repeat_interleave(12)
     masks = torch.rand(36, 12, 12, generator=torch.Generator().manual_seed(0)) > 0.5
     found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=labels)
     kept = found.gallery
@@ -123,7 +123,7 @@ def test_the_steps_of_deletion_are_told_in_the_run(tmp_path):
 
 
 def test_of_few_samples_all_are_kept_and_without_labels_nobody_knows_them():
-    model, images = zoo.made("plain"), zoo.images(5)
+    model, images = zoo.build("plain"), zoo.images(5)
     found = agop.evaluate(model, images, torch.ones(5, 12, 12, dtype=torch.bool), ["vanilla"], metrics=["iou"])
     assert found.gallery.places.tolist() == [0, 1, 2, 3, 4]
     assert found.gallery.labels.tolist() == [-1] * 5

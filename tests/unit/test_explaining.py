@@ -18,14 +18,14 @@ def test_the_nine_methods_of_the_paper_come_first_in_its_order():
 
 
 def test_vanilla_is_the_sum_of_absolute_gradients():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     gradients, _ = zoo.per_sample_loop(model, images)
     torch.testing.assert_close(agop.explain(model, images, "vanilla"), gradients.abs().sum(1))
     assert torch.equal(agop.explain(model, images, "agop-local"), agop.explain(model, images, "vanilla"))
 
 
 def test_agop_weighted_by_hand():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     gradients, _ = zoo.per_sample_loop(model, images)
     weights = (prior().diagonal / 2).sqrt()
     expected = (gradients.abs() * weights).sum(1).float()
@@ -44,7 +44,7 @@ def test_agop_global_is_the_diagonal_and_never_asks_the_model():
 
 
 def test_a_configured_method_and_a_class():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     few = agop.explain(model, images, agop.methods.IntegratedGradients(steps=3))
     assert not torch.allclose(few, agop.explain(model, images, agop.methods.IntegratedGradients))
     assert torch.equal(
@@ -55,7 +55,7 @@ def test_a_configured_method_and_a_class():
 
 @pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted"])
 def test_targets(method):
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     layer = "body.0" if method == "gradcam" else None
 
     def explain(target):
@@ -74,7 +74,7 @@ def test_targets(method):
 
 def test_agop_global_checks_targets_without_a_forward_pass():
     with pytest.raises(InputError, match="target 9"):
-        agop.explain(zoo.made("plain"), zoo.images(), "agop-global", prior(), target=9)
+        agop.explain(zoo.build("plain"), zoo.images(), "agop-global", prior(), target=9)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_agop_global_checks_targets_without_a_forward_pass():
 )
 def test_an_unknown_method(name, hint):
     with pytest.raises(UnknownNameError, match=f"did you mean '{hint}'"):
-        agop.explain(zoo.made("plain"), zoo.images(), name)
+        agop.explain(zoo.build("plain"), zoo.images(), name)
     with pytest.raises(UnknownNameError, match="known: random, vanilla"):
-        agop.explain(zoo.made("plain"), zoo.images(), "zzz")
+        agop.explain(zoo.build("plain"), zoo.images(), "zzz")
 
 
 def test_methods_that_are_none():
     with pytest.raises(InputError, match="method is a int"):
-        agop.explain(zoo.made("plain"), zoo.images(), 3)
+        agop.explain(zoo.build("plain"), zoo.images(), 3)
     with pytest.raises(InputError, match="steps is 0"):
         agop.methods.IntegratedGradients(steps=0)
     with pytest.raises(InputError, match="samples is -1"):
@@ -104,19 +104,19 @@ def test_methods_that_are_none():
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
 def test_a_missing_prior(method):
     with pytest.raises(PriorError, match=rf"{method} needs a prior: make one with agop\.fit"):
-        agop.explain(zoo.made("plain"), zoo.images(), method)
+        agop.explain(zoo.build("plain"), zoo.images(), method)
     with pytest.raises(PriorError, match=r"prior is a str: .*AGOP\.load"):
-        agop.explain(zoo.made("plain"), zoo.images(), method, prior="prior.safetensors")
+        agop.explain(zoo.build("plain"), zoo.images(), method, prior="prior.safetensors")
 
 
 def test_layer_is_for_the_methods_that_have_one():
     with pytest.raises(InputError, match="layer= is for gradcam"):
-        agop.explain(zoo.made("plain"), zoo.images(), "vanilla", layer="body.0")
+        agop.explain(zoo.build("plain"), zoo.images(), "vanilla", layer="body.0")
 
 
 def test_a_batch_size_that_makes_no_sense():
     with pytest.raises(InputError, match="batch_size is 0"):
-        agop.explain(zoo.made("plain"), zoo.images(), "vanilla", batch_size=0)
+        agop.explain(zoo.build("plain"), zoo.images(), "vanilla", batch_size=0)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted"])
@@ -125,17 +125,17 @@ def test_gradients_that_are_not_finite_name_the_sample(method):
     images[3] = torch.nan
     layer = "body.0" if method == "gradcam" else None
     with pytest.raises(GradientError, match=r"sample 3 \(1 of 6\)"):
-        agop.explain(zoo.made("plain"), images, method, prior(), layer=layer, batch_size=2)
+        agop.explain(zoo.build("plain"), images, method, prior(), layer=layer, batch_size=2)
     with pytest.warns(AGOPWarning, match="sample 3"):
-        maps = agop.explain(zoo.made("plain"), images, method, prior(), layer=layer, nan="skip")
+        maps = agop.explain(zoo.build("plain"), images, method, prior(), layer=layer, nan="skip")
     assert maps[3].isnan().all()
     assert maps[[0, 1, 2, 4, 5]].isfinite().all()
     with pytest.raises(InputError, match="nan is 'ignore'"):
-        agop.explain(zoo.made("plain"), images, method, nan="ignore")
+        agop.explain(zoo.build("plain"), images, method, nan="ignore")
 
 
 def test_bfloat16_models_give_float32_maps():
-    model = zoo.made("plain").bfloat16()
+    model = zoo.build("plain").bfloat16()
     for method in agop.methods.names():
         layer = "body.0" if method.startswith("gradcam") else None
         assert agop.explain(model, zoo.images(), method, prior(), layer=layer).dtype == torch.float32
@@ -157,7 +157,7 @@ def test_a_user_s_own_method_needs_only_a_class():
             return job.gradients().square().sum(1)
 
     try:
-        model, images = zoo.made("plain"), zoo.images()
+        model, images = zoo.build("plain"), zoo.images()
         gradients, _ = zoo.per_sample_loop(model, images)
         torch.testing.assert_close(agop.explain(model, images, "squared-for-this-test"), gradients.square().sum(1))
         assert "squared-for-this-test" in agop.methods.names()

@@ -11,7 +11,7 @@ from tests.unit.test_training import algorithm_1, batches
 
 @pytest.mark.parametrize("kind", zoo.KINDS)
 def test_fit_is_algorithm_1_at_fixed_weights(kind):
-    model, data = zoo.made(kind), []
+    model, data = zoo.build(kind), []
     for images, _ in batches(3):
         labels = zoo.per_sample_loop(model, images)[1]
         labels[::3] = (labels[::3] + 1) % 2  # some are wrong
@@ -23,7 +23,7 @@ def test_fit_is_algorithm_1_at_fixed_weights(kind):
 
 
 def test_fit_is_the_hook_without_training():
-    model, data = zoo.made("plain"), batches()
+    model, data = zoo.build("plain"), batches()
     hook = agop.AGOPTrainingHook(model, per_class=True)
     for images, labels in data:
         hook.step(images, labels)
@@ -57,16 +57,16 @@ def test_parts_of_the_data_together_are_the_whole_also_where_batch_norms_are_fol
 )
 def test_the_forms_a_batch_comes_in(form):
     data = batches(2)
-    expected = agop.fit(zoo.made("plain"), data, progress=False)
-    found = agop.fit(zoo.made("plain"), (form(*batch) for batch in data), progress=False)
+    expected = agop.fit(zoo.build("plain"), data, progress=False)
+    found = agop.fit(zoo.build("plain"), (form(*batch) for batch in data), progress=False)
     assert torch.equal(found.diagonal, expected.diagonal)
 
 
 def test_a_real_loader_and_images_alone():
     images = zoo.images(20)
     loader = DataLoader(TensorDataset(images, torch.arange(20) % 3), batch_size=6)
-    assert agop.fit(zoo.made("plain"), loader, only_correct=False).count == 20
-    assert agop.fit(zoo.made("plain"), images.split(7), only_correct=False, progress=False).count == 20
+    assert agop.fit(zoo.build("plain"), loader, only_correct=False).count == 20
+    assert agop.fit(zoo.build("plain"), images.split(7), only_correct=False, progress=False).count == 20
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_a_real_loader_and_images_alone():
 )
 def test_loaders_that_cannot_be_used(loader, error, message):
     with pytest.raises(error, match=message):
-        agop.fit(zoo.made("plain"), loader, only_correct="NaN" not in message and error is not GradientError)
+        agop.fit(zoo.build("plain"), loader, only_correct="NaN" not in message and error is not GradientError)
 
 
 def test_nan_skip_counts_and_reports():
     images = zoo.images(6)
     images[1], images[3] = torch.nan, torch.inf
-    prior = agop.fit(zoo.made("plain"), [images], only_correct=False, progress=False, nan="skip")
+    prior = agop.fit(zoo.build("plain"), [images], only_correct=False, progress=False, nan="skip")
     assert (prior.count, prior.provenance["skipped"]) == (4, 2)
-    kept = agop.fit(zoo.made("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
+    kept = agop.fit(zoo.build("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
     torch.testing.assert_close(prior.diagonal, kept.diagonal)
 
 
@@ -148,9 +148,9 @@ def test_snapshots_hold_what_was_counted_so_far_also_when_the_loader_fails():
 
     options = {"only_correct": False, "progress": False}
     with pytest.raises(KeyboardInterrupt):
-        agop.fit(zoo.made("plain"), loader(), **options, snapshot=taken.append, snapshot_every=0)
+        agop.fit(zoo.build("plain"), loader(), **options, snapshot=taken.append, snapshot_every=0)
     assert [snapshot.count for snapshot in taken] == [4, 8, 12, 12]
-    expected = agop.fit(zoo.made("plain"), zoo.images(12).split(4), **options, snapshot=taken.append)
+    expected = agop.fit(zoo.build("plain"), zoo.images(12).split(4), **options, snapshot=taken.append)
     assert len(taken) == 5  # a minute has not passed, but the end is reached
     assert torch.equal(taken[-1].diagonal, expected.diagonal)
     assert taken[-1].provenance == expected.provenance
@@ -160,4 +160,4 @@ def test_a_snapshot_that_cannot_be_written_is_a_warning(tmp_path):
     (tmp_path / "file").write_text("")
     options = {"only_correct": False, "progress": False, "snapshot_every": 0}
     with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
-        agop.fit(zoo.made("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))
+        agop.fit(zoo.build("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))

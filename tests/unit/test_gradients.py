@@ -11,7 +11,7 @@ from tests import zoo
 
 @pytest.mark.parametrize("kind", zoo.KINDS)
 def test_one_backward_pass_gives_what_the_paper_s_loop_gives(kind):
-    model, images = zoo.made(kind), zoo.images()
+    model, images = zoo.build(kind), zoo.images()
     expected, classes = zoo.per_sample_loop(model, images)
     model.train()
     found = input_gradients(model, images)
@@ -21,28 +21,28 @@ def test_one_backward_pass_gives_what_the_paper_s_loop_gives(kind):
 
 @pytest.mark.parametrize("kind", ["plain", "one logit", "attention"])
 def test_given_targets(kind):
-    model, images = zoo.made(kind), zoo.images()
+    model, images = zoo.build(kind), zoo.images()
     targets = torch.tensor([0, 1, 0, 1, 1])
     expected, _ = zoo.per_sample_loop(model, images, targets)
     torch.testing.assert_close(input_gradients(model, images, targets).values, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_whole_batch_takes_one_forward_pass():
-    model, calls = zoo.made("batch norm and dropout"), []
+    model, calls = zoo.build("batch norm and dropout"), []
     model.register_forward_hook(lambda *_: calls.append(1))
     input_gradients(model, zoo.images(40))
     assert len(calls) == 1
 
 
 def test_samples_do_not_meet_even_if_the_model_is_in_training_mode():
-    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     alone = torch.cat([input_gradients(model, image[None]).values for image in images])
     torch.testing.assert_close(input_gradients(model, images).values, alone, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients_around(mode):
-    model, images = zoo.made("batch norm and dropout"), zoo.images()
+    model, images = zoo.build("batch norm and dropout"), zoo.images()
     expected = input_gradients(model, images).values
     with mode():
         inside = input_gradients(model, images.clone()).values
@@ -51,14 +51,14 @@ def test_without_gradients_around(mode):
 
 
 def test_frozen_parameters():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     expected = input_gradients(model, images).values
     torch.testing.assert_close(input_gradients(model.requires_grad_(False), images).values, expected)
     assert not any(p.requires_grad for p in model.parameters())
 
 
 def test_bfloat16_model_takes_float32_images():
-    model, images = zoo.made("plain").bfloat16(), zoo.images()
+    model, images = zoo.build("plain").bfloat16(), zoo.images()
     expected, _ = zoo.per_sample_loop(model, images.bfloat16())
     found = input_gradients(model, images).values
     assert found.dtype == torch.bfloat16
@@ -66,7 +66,7 @@ def test_bfloat16_model_takes_float32_images():
 
 
 def test_float64_images_for_a_float32_model():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     torch.testing.assert_close(input_gradients(model, images.double()).values, input_gradients(model, images).values)
 
 
@@ -79,14 +79,14 @@ def test_a_model_without_parameters():
 
 
 def test_data_parallel_wrappers_and_compiled_models_are_looked_through():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     expected = input_gradients(model, images).values
     assert torch.equal(input_gradients(nn.DataParallel(model), images).values, expected)
     assert torch.equal(input_gradients(torch.compile(model), images).values, expected)
 
 
 def test_the_caller_s_images_are_not_written_to():
-    model, images = zoo.made("in-place first"), zoo.images()
+    model, images = zoo.build("in-place first"), zoo.images()
     before = images.clone()
     input_gradients(model, images)
     assert torch.equal(images, before)
@@ -104,12 +104,12 @@ def test_the_caller_s_images_are_not_written_to():
 )
 def test_images_that_cannot_be_used(images, message):
     with pytest.raises(InputError, match=message):
-        input_gradients(zoo.made("plain"), images)
+        input_gradients(zoo.build("plain"), images)
 
 
 def test_wrong_channels_name_the_shape():
     with pytest.raises(ModelError, match=r"\(2, 1, 12, 12\)"):
-        input_gradients(zoo.made("plain"), torch.zeros(2, 1, 12, 12))
+        input_gradients(zoo.build("plain"), torch.zeros(2, 1, 12, 12))
 
 
 class Detached(zoo.Wrapped):
@@ -141,7 +141,7 @@ def test_models_that_cannot_be_differentiated(model, message):
 
 def test_parameters_made_under_inference_mode_are_named():
     with torch.inference_mode():
-        model = zoo.made("plain")
+        model = zoo.build("plain")
     with pytest.raises(ModelError, match="inference_mode"):
         input_gradients(model, zoo.images())
 
@@ -160,7 +160,7 @@ def test_a_model_that_squeezes_its_output_works_for_one_image_too(classes):
 
 def test_out_of_range_targets_name_the_sample():
     with pytest.raises(InputError, match=r"target 3 of sample 1 .* 3 classes"):
-        input_gradients(zoo.made("plain"), zoo.images(2), torch.tensor([0, 3]))
+        input_gradients(zoo.build("plain"), zoo.images(2), torch.tensor([0, 3]))
 
 
 def test_rows_follow_the_size_of_an_image_unless_given():

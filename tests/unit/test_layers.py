@@ -42,14 +42,14 @@ def test_execution_decides_which_is_last_not_definition():
 
 
 def test_a_layer_by_name_and_as_a_module():
-    model, images = zoo.made("batch norm and dropout"), zoo.images()
+    model, images = zoo.build("batch norm and dropout"), zoo.images()
     by_name = agop.explain(model, images, "gradcam++", layer="2")
     assert torch.equal(by_name, agop.explain(model, images, "gradcam++", layer=model[2]))
     assert torch.equal(by_name, agop.explain(model, images, agop.methods.GradCAMPlusPlus(layer="2")))
 
 
 def test_an_in_place_activation_behind_the_layer_changes_nothing():
-    plain, inplace, images = zoo.made("batch norm and dropout"), zoo.made("in-place"), zoo.images()
+    plain, inplace, images = zoo.build("batch norm and dropout"), zoo.build("in-place"), zoo.images()
     for method in ("gradcam", "gradcam++"):
         maps = [agop.explain(model, images, method, layer="0") for model in (plain, inplace)]
         torch.testing.assert_close(*maps)
@@ -66,7 +66,7 @@ def test_a_coarse_map_warns_with_its_size(model, images, size):
 
 
 def test_errors_list_candidates():
-    model, images = zoo.made("plain"), zoo.images()
+    model, images = zoo.build("plain"), zoo.images()
     with pytest.raises(LayerError, match=r"no layer 'body.7'.*did you mean 'body\.\d'.*candidates: body\.0, body\.2"):
         agop.explain(model, images, "gradcam", layer="body.7")
     with pytest.raises(LayerError, match=r"not part of the model: candidates: body\.0, body\.2"):
@@ -82,7 +82,7 @@ def test_no_convolution_no_tokens():
 
 
 def test_a_layer_that_takes_no_part():
-    model = zoo.made("plain")
+    model = zoo.build("plain")
     model.unused = nn.Conv2d(3, 3, 3)
     with pytest.raises(LayerError, match="took no part"):
         agop.explain(model, zoo.images(), "gradcam", layer="unused")
@@ -157,14 +157,14 @@ def test_tokens_with_the_batch_second_are_refused():
 
 def test_maps_of_half_precision_are_summed_in_single_precision():
     """A sum over a map soon passes the largest half-precision number."""
-    with probing(zoo.made("plain").half()) as probe:
+    with probing(zoo.build("plain").half()) as probe:
         features = feature_maps(probe, zoo.images(), None, "body.0")
     assert features.activations.dtype == features.gradients.dtype == torch.float32
 
 
 def test_a_vision_transformer_gets_a_token_grid():
     """Behind the last attention only the class token counts: the norm before it is the one to weigh."""
-    model, images = zoo.made("attention"), zoo.images()
+    model, images = zoo.build("attention"), zoo.images()
     with pytest.warns(AGOPWarning, match=r"'block\.norm1' is only 3×3"):
         maps = agop.explain(model, images, "gradcam")
     assert maps.shape == (5, 12, 12)

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from agop.errors import AGOPWarning, FileError, InputError
-from agop.pictures.image_mask_pairs import masked_pictures
+from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
 
 SMALL = Preprocessing(size=(4, 4), gray=True)
@@ -34,7 +34,7 @@ def folders(tmp_path):
 
 
 def test_each_picture_meets_the_mask_of_its_name_and_the_label_of_its_folder(folders):
-    found = masked_pictures(*folders, SMALL)
+    found = load_image_mask_pairs(*folders, SMALL)
     assert torch.equal(found.images[:, 0] > 0.5, found.masks)
     assert found.masks.sum() == 8
     assert found.classes == ("cats", "dogs")
@@ -47,14 +47,14 @@ def test_a_mask_is_cut_as_its_picture_is(folders):
     wide = square(slice(0, 8), slice(4, 6), shape=(8, 16))  # partly outside the square that is cut out
     save(pictures / "cats/a.png", wide)
     save(masks / "cats/a.bmp", wide)
-    found = masked_pictures(pictures, masks, Preprocessing(size=(8, 8), gray=True))
+    found = load_image_mask_pairs(pictures, masks, Preprocessing(size=(8, 8), gray=True))
     assert torch.equal(found.images[0, 0] > 0.5, found.masks[0])
     assert found.masks[0].sum() == 16
 
 
 def test_without_class_folders_there_are_no_labels(folders):
     pictures, masks = folders
-    found = masked_pictures(pictures / "cats", masks / "cats", SMALL)
+    found = load_image_mask_pairs(pictures / "cats", masks / "cats", SMALL)
     assert found.labels is None
     assert found.classes == ()
 
@@ -63,7 +63,7 @@ def test_a_picture_that_cannot_be_read_takes_its_label_with_it(folders):
     pictures, masks = folders
     (pictures / "cats/a.png").write_text("no picture")
     with pytest.warns(AGOPWarning, match="left out"):
-        found = masked_pictures(pictures, masks, SMALL)
+        found = load_image_mask_pairs(pictures, masks, SMALL)
     assert found.labels.tolist() == [1]
     assert found.names == ("dogs/b.png",)
     assert len(found.images) == len(found.masks) == 1
@@ -73,7 +73,7 @@ def test_pictures_without_a_mask_are_told(folders):
     pictures, masks = folders
     save(pictures / "dogs/c.png", square(0, 0))
     with pytest.warns(AGOPWarning, match="1 of 3 pictures have no mask"):
-        assert len(masked_pictures(pictures, masks, SMALL).images) == 2
+        assert len(load_image_mask_pairs(pictures, masks, SMALL).images) == 2
 
 
 @pytest.mark.parametrize(
@@ -88,22 +88,22 @@ def test_masks_that_could_mean_two_things_are_refused(folders, pixels, told):
     pictures, masks = folders
     save(masks / "cats/a.bmp", pixels)
     with pytest.raises(InputError, match=told):
-        masked_pictures(pictures, masks, SMALL)
+        load_image_mask_pairs(pictures, masks, SMALL)
 
 
 def test_a_threshold_says_what_is_inside(folders):
     pictures, masks = folders
     save(masks / "cats/a.bmp", square(slice(0, 8), slice(0, 4), 100) + square(slice(0, 8), slice(4, 8), 200))
-    assert masked_pictures(pictures, masks, SMALL, threshold=150).masks[0].sum() == 8
+    assert load_image_mask_pairs(pictures, masks, SMALL, threshold=150).masks[0].sum() == 8
 
 
 def test_what_is_missing_is_named(folders, tmp_path):
     pictures, _ = folders
     with pytest.raises(FileError, match="not a folder"):
-        masked_pictures(pictures, tmp_path / "nowhere", SMALL)
+        load_image_mask_pairs(pictures, tmp_path / "nowhere", SMALL)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no picture in .* has a mask"):
-        masked_pictures(pictures, tmp_path / "empty", SMALL)
+        load_image_mask_pairs(pictures, tmp_path / "empty", SMALL)
 
 
 def masks_of(folders, write):
@@ -111,7 +111,7 @@ def masks_of(folders, write):
     pictures, masks = folders
     (masks / "cats/a.bmp").unlink()
     write(masks / "cats")
-    return masked_pictures(pictures, masks, Preprocessing(size=(8, 8), gray=True)).masks[0]
+    return load_image_mask_pairs(pictures, masks, Preprocessing(size=(8, 8), gray=True)).masks[0]
 
 
 CORNER = square(slice(0, 4), slice(0, 4), 1) > 0
@@ -152,13 +152,13 @@ def test_two_masks_of_one_picture_are_refused(folders):
     pictures, masks = folders
     save(masks / "cats/a.png", square(0, 0))
     with pytest.raises(InputError, match="masks of one picture"):
-        masked_pictures(pictures, masks, SMALL)
+        load_image_mask_pairs(pictures, masks, SMALL)
 
 
 def test_labels_are_those_of_the_model_s_classes(folders):
     """Where the pictures are of some of the classes only."""
-    found = masked_pictures(*folders, SMALL, classes=("birds", "cats", "dogs"))
+    found = load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats", "dogs"))
     assert found.labels.tolist() == [1, 2]
     assert found.classes == ("birds", "cats", "dogs")
     with pytest.warns(AGOPWarning, match="dogs is no class of the prior"):
-        assert masked_pictures(*folders, SMALL, classes=("birds", "cats")).labels is None
+        assert load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats")).labels is None

@@ -125,7 +125,7 @@ def test_counts_are_exact(counts):
 
 def fitted(seed=0, samples=slice(0, 20), **options):
     images = zoo.images(40)
-    return agop.fit(zoo.made("batch norm and dropout", seed), [images[samples]], **(OPTIONS | options))
+    return agop.fit(zoo.build("batch norm and dropout", seed), [images[samples]], **(OPTIONS | options))
 
 
 def test_fits_of_two_halves_are_the_fit_of_all(tmp_path):
@@ -142,7 +142,7 @@ def test_fits_of_two_halves_are_the_fit_of_all(tmp_path):
     assert [part["count"] for part in told.pop("merged")] == [13, 27]
     assert told.pop("data") == {"classes": ["a", "b"], "preprocessing": {"size": [12, 12]}}
     assert told == whole.provenance
-    merged.check(zoo.made("batch norm and dropout"), zoo.images())  # warnings are errors
+    merged.check(zoo.build("batch norm and dropout"), zoo.images())  # warnings are errors
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_does_not_go_together_is_refused_by_name(changed, message):
 
 
 def test_a_training_s_file_and_a_fit_s_are_told_apart_in_one_sentence():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images(5))
     pair = [("hook.st", hook.finalize()), ("fit.st", fitted())]
     for (name, a), (other, b) in permutations(pair):
@@ -196,7 +196,7 @@ def test_other_weights_other_shapes_and_by_class_are_refused():
 def snapshots(folder, rank, steps=2):
     """A hook's snapshots of one rank of two, as their files are."""
     torch.manual_seed(rank)
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False, snapshot_every=1, snapshot_dir=folder)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False, snapshot_every=1, snapshot_dir=folder)
     for step in range(steps):
         hook.step(zoo.images(5, seed=10 * rank + step))
     found = [agop.AGOP.load(path) for path in sorted(folder.glob("*.safetensors"))]
@@ -220,7 +220,7 @@ def test_snapshots_of_the_ranks_of_a_training(tmp_path):
 
 def trained(seed, model="plain", rank=0):
     """A hook's snapshot after each of three steps of a training, as of one rank of two, and its end."""
-    model = zoo.made(model, seed).train()
+    model = zoo.build(model, seed).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     hook, found = agop.AGOPTrainingHook(model, only_correct=False), []
     for step in range(3):

@@ -81,7 +81,7 @@ def test_shapes_and_signs_that_make_no_sense(name):
 
 
 def test_curves_know_what_makes_no_sense():
-    model, images = zoo.made("plain"), zoo.images(3)
+    model, images = zoo.build("plain"), zoo.images(3)
     with pytest.raises(InputError, match=r"maps have shape \(3, 5, 5\)"):
         metrics.deletion(model, images, torch.rand(3, 5, 5))
     for steps in (0, 145):
@@ -94,7 +94,7 @@ def test_curves_know_what_makes_no_sense():
 def test_a_zero_map_has_no_order_and_so_no_curve():
     maps = torch.rand(3, 12, 12)
     maps[1] = 0
-    found = metrics.deletion(zoo.made("plain"), zoo.images(3), maps)
+    found = metrics.deletion(zoo.build("plain"), zoo.images(3), maps)
     assert found.isnan().tolist() == [False, True, False]
 
 
@@ -113,13 +113,13 @@ def test_a_map_that_knows_the_pixel_falls_first_and_rises_first():
 
 
 def test_one_logit_models_have_curves():
-    found = metrics.deletion(zoo.made("one logit"), zoo.images(3), torch.rand(3, 12, 12))
+    found = metrics.deletion(zoo.build("one logit"), zoo.images(3), torch.rand(3, 12, 12))
     assert ((found > 0) & (found < 1)).all()
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
 def test_the_batch_size_bounds_the_rows_and_changes_nothing(batch_size):
-    model, rows, maps = zoo.made("plain"), [], torch.rand(5, 12, 12)
+    model, rows, maps = zoo.build("plain"), [], torch.rand(5, 12, 12)
     expected = metrics.insertion(model, zoo.images(), maps)
     model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
     found = metrics.insertion(model, zoo.images(), maps, batch_size=batch_size)

@@ -23,7 +23,7 @@ from typing import ClassVar
 from torch import Tensor, ones
 import agop
 from agop.methods import Job, Method
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 @dataclass(frozen=True)
 class TimesInput(Method):
@@ -32,7 +32,7 @@ class TimesInput(Method):
     power: float = 1.0
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(job.gradients() * job.probe.placed(job.images)) ** self.power
+        return sum_channels(job.gradients() * job.probe.placed(job.images)) ** self.power
 
 @dataclass(frozen=True)
 class WithPrior(Method):
@@ -51,7 +51,7 @@ class Wants(Method):
     name: ClassVar[str] = "wants-of-the-tests"
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(job.gradients()) ** self.power
+        return sum_channels(job.gradients()) ** self.power
 
 squared = TimesInput(power=2.0)
 longer = agop.methods.IntegratedGradients(steps=3)

@@ -300,7 +300,7 @@ def test_a_scenario_without_a_background_leaves_its_place_empty(tmp_path):
 
 
 def test_snapshots_of_a_hook_show_how_the_diagonal_grows(tmp_path):
-    model = zoo.made("plain")
+    model = zoo.build("plain")
     hook = agop.AGOPTrainingHook(model, only_correct=False, snapshot_every=2, snapshot_dir=tmp_path)
     for step in range(20):
         hook.step(zoo.images(4) * (step + 1))

@@ -173,7 +173,7 @@ def test_a_model_that_cannot_be_traced_says_so():
 
 def test_bfloat16_is_not_folded():
     """Folded weights would be rounded to bfloat16, and the logits would not be the same."""
-    model = copy.deepcopy(zoo.made("batch norm and dropout")).bfloat16()
+    model = copy.deepcopy(zoo.build("batch norm and dropout")).bfloat16()
     prepared = agop.prepare(model)
     assert any(isinstance(module, nn.BatchNorm2d) for module in prepared.modules())
 

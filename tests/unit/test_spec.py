@@ -22,7 +22,7 @@ BESIDE = Path(sys.prefix) / "beside"
 
 
 def exported(path, dynamic=True):
-    model = zoo.made("batch norm and dropout").eval()
+    model = zoo.build("batch norm and dropout").eval()
     shapes = ({0: torch.export.Dim("n", min=1, max=512)},) if dynamic else None
     torch.export.save(torch.export.export(model, (zoo.images(2),), dynamic_shapes=shapes), path)
     return model

@@ -17,7 +17,7 @@ from tests import zoo
 
 
 def made(per_class=False, seed=0) -> agop.AGOP:
-    model, images = zoo.made("plain", seed), zoo.images(20)
+    model, images = zoo.build("plain", seed), zoo.images(20)
     return agop.fit(model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=per_class, progress=False)
 
 
@@ -47,7 +47,7 @@ def test_provenance_says_where_it_comes_from():
     assert told["options"] == {"only_correct": False, "per_class": False, "nan": "raise"}
     assert told["versions"]["torch"] == torch.__version__
     assert set(told["model"]) == {"architecture", "weights"}
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images())
     assert hook.finalize().provenance["kind"] == "training-accumulated"
 
@@ -174,30 +174,30 @@ def test_weights_are_the_relative_root_mean_square():
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
 def test_a_diagonal_of_zeros_is_an_error(method):
     with pytest.raises(PriorError, match=r"max diag\(M\) is 0"):
-        agop.explain(zoo.made("plain"), zoo.images(), method, agop.AGOP(torch.zeros(3, 12, 12), 5))
+        agop.explain(zoo.build("plain"), zoo.images(), method, agop.AGOP(torch.zeros(3, 12, 12), 5))
 
 
 def test_a_prior_of_another_shape_is_an_error():
     with pytest.raises(PriorError, match=r"\(3, 12, 12\).*\(3, 20, 20\)"):
-        agop.explain(zoo.made("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", made())
+        agop.explain(zoo.build("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", made())
 
 
 def test_a_prior_from_another_model_warns_and_the_same_model_does_not():
     images = zoo.images()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        agop.explain(zoo.made("plain"), images, "agop-weighted", made())
+        agop.explain(zoo.build("plain"), images, "agop-weighted", made())
     with pytest.warns(AGOPWarning, match="other weights") as caught:
-        agop.explain(zoo.made("plain", seed=1), images, "agop-weighted", made())
+        agop.explain(zoo.build("plain", seed=1), images, "agop-weighted", made())
     assert caught[0].filename == __file__
     with pytest.warns(AGOPWarning, match="another model"):
-        agop.explain(zoo.made("attention"), images, "agop-global", made())
+        agop.explain(zoo.build("attention"), images, "agop-global", made())
 
 
 def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
     from agop.model.fingerprint import fingerprint
 
-    model = zoo.made("batch norm and dropout").train()
+    model = zoo.build("batch norm and dropout").train()
     before = fingerprint(model)
     assert fingerprint(torch.nn.DataParallel(model)) == before
     assert fingerprint(torch.compile(model)) == before
@@ -211,7 +211,7 @@ def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
 
 def test_copies_and_pickles_of_a_prior_do_not_carry_models():
     prior = made()
-    prior.check(zoo.made("plain"), zoo.images())
+    prior.check(zoo.build("plain"), zoo.images())
     for again in (copy.deepcopy(prior), pickle.loads(pickle.dumps(prior))):
         assert torch.equal(again.diagonal, prior.diagonal)
         assert again.provenance == prior.provenance

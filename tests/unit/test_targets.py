@@ -2,14 +2,14 @@ import pytest
 import torch
 
 from agop.errors import InputError
-from agop.model.targets import check_range, given, labels_for, predicted, selection
+from agop.model.targets import check_range, labels_for, predicted, selection, target_indices
 
 
 def test_one_target_stands_for_all_images():
-    assert given(2, 3).tolist() == [2, 2, 2]
-    assert given([0, 1, 2], 3).tolist() == [0, 1, 2]
-    assert given(torch.tensor([1.0, 0.0]), 2).tolist() == [1, 0]
-    assert given(None, 3) is None
+    assert target_indices(2, 3).tolist() == [2, 2, 2]
+    assert target_indices([0, 1, 2], 3).tolist() == [0, 1, 2]
+    assert target_indices(torch.tensor([1.0, 0.0]), 2).tolist() == [1, 0]
+    assert target_indices(None, 3) is None
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_one_target_stands_for_all_images():
 )  # fmt: skip
 def test_targets_that_are_none(target, message):
     with pytest.raises(InputError, match=message):
-        given(target, 3)
+        target_indices(target, 3)
 
 
 def test_labels_as_binary_losses_want_them():

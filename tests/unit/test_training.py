@@ -38,7 +38,7 @@ def algorithm_1(model, data, only_correct):
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
 @pytest.mark.parametrize("only_correct", [True, False])
 def test_the_hook_computes_algorithm_1(kind, only_correct):
-    model, data = zoo.made(kind), batches()
+    model, data = zoo.build(kind), batches()
     expected, count = algorithm_1(model, data, only_correct)
     assert 0 < count <= 48
     hook = agop.AGOPTrainingHook(model.train(), only_correct=only_correct)
@@ -50,7 +50,7 @@ def test_the_hook_computes_algorithm_1(kind, only_correct):
 
 
 def test_per_class():
-    model, data = zoo.made("plain"), batches()
+    model, data = zoo.build("plain"), batches()
     hook = agop.AGOPTrainingHook(model, per_class=True)
     for images, labels in data:
         hook.step(images, labels)
@@ -65,7 +65,7 @@ def test_per_class():
 
 def test_every_thins_the_passes():
     data = batches(7)
-    thinned, chosen = (agop.AGOPTrainingHook(zoo.made("plain"), False, every=n) for n in (3, 1))
+    thinned, chosen = (agop.AGOPTrainingHook(zoo.build("plain"), False, every=n) for n in (3, 1))
     for images, labels in data:
         thinned.step(images, labels)
     for index in (0, 3, 6):
@@ -77,7 +77,7 @@ def test_every_thins_the_passes():
 def test_gradient_accumulation_is_only_more_calls():
     """Micro-batches count as their batch does."""
     images, labels = batches(1, 12)[0]
-    whole, parts = (agop.AGOPTrainingHook(zoo.made("plain")) for _ in range(2))
+    whole, parts = (agop.AGOPTrainingHook(zoo.build("plain")) for _ in range(2))
     whole.step(images, labels)
     for rows in torch.arange(12).split(5):
         parts.step(images[rows], labels[rows])
@@ -86,7 +86,7 @@ def test_gradient_accumulation_is_only_more_calls():
 
 
 def test_finalize_does_not_end_it():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     data = batches(2)
     hook.step(*data[0])
     first = hook.finalize()
@@ -132,20 +132,20 @@ def test_a_resumed_training_gives_the_statistic_of_an_uninterrupted_one(options,
 
 
 def test_the_saved_state_does_not_move_with_the_hook():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     data = batches(2)
     hook.step(*data[0])
     state = hook.state_dict()
     hook.step(*data[1])
-    again = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    again = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     again.load_state_dict(state)
     assert again.count == 8
 
 
 def test_state_of_other_options_is_refused():
-    state = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False).state_dict()
+    state = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False).state_dict()
     with pytest.raises(InputError, match=r"only_correct.*False"):
-        agop.AGOPTrainingHook(zoo.made("plain")).load_state_dict(state)
+        agop.AGOPTrainingHook(zoo.build("plain")).load_state_dict(state)
 
 
 def test_snapshots(tmp_path):
@@ -159,7 +159,7 @@ def test_snapshots(tmp_path):
 
 
 def test_snapshots_by_default_every_100_steps_and_none_without_a_folder(tmp_path):
-    model, (images, labels) = zoo.made("plain"), batches(1, 1)[0]
+    model, (images, labels) = zoo.build("plain"), batches(1, 1)[0]
     hook = agop.AGOPTrainingHook(model, only_correct=False, snapshot_dir=tmp_path)
     for _ in range(201):
         hook.step(images, labels)
@@ -169,7 +169,7 @@ def test_snapshots_by_default_every_100_steps_and_none_without_a_folder(tmp_path
 TRAINING = """
     import sys, torch, agop
     from tests import zoo
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False, snapshot_every=1, snapshot_dir=sys.argv[1])
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False, snapshot_every=1, snapshot_dir=sys.argv[1])
     while True:
         hook.step(zoo.images(4))
 """
@@ -197,14 +197,14 @@ def test_snapshots_are_whole_while_training_goes_on_and_after_a_kill(tmp_path):
 
 def test_a_snapshot_that_cannot_be_written_does_not_end_the_training(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), False, snapshot_every=1, snapshot_dir=tmp_path / "file" / "deeper")
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), False, snapshot_every=1, snapshot_dir=tmp_path / "file" / "deeper")
     with pytest.warns(AGOPWarning, match="training goes on"):
         hook.step(*batches(1)[0])
     assert hook.finalize().count == 8
 
 
 def test_labels_are_needed_and_checked():
-    hook, (images, labels) = agop.AGOPTrainingHook(zoo.made("plain")), batches(1)[0]
+    hook, (images, labels) = agop.AGOPTrainingHook(zoo.build("plain")), batches(1)[0]
     with pytest.raises(InputError, match="only_correct=True needs labels"):
         hook.step(images)
     with pytest.raises(InputError, match="label 7 of sample 2"):
@@ -212,11 +212,11 @@ def test_labels_are_needed_and_checked():
     with pytest.raises(InputError, match=r"\(3,\) for 8"):
         hook.step(images, labels[:3])
     assert hook.count == 0
-    agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False).step(images)
+    agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False).step(images)
 
 
 def test_images_of_another_shape_than_before():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images())
     with pytest.raises(InputError, match=r"\(3, 16, 16\)"):
         hook.step(zoo.images(shape=(3, 16, 16)))
@@ -227,12 +227,12 @@ def test_images_of_another_shape_than_before():
 def test_gradients_that_are_not_finite(bad):
     images = zoo.images(6)
     images[4] = bad
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images(2))
     with pytest.raises(GradientError, match=r"sample 4 .*nan='skip'"):
         hook.step(images)
     assert hook.count == 2
-    skipping = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False, nan="skip")
+    skipping = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False, nan="skip")
     skipping.step(images)
     prior = skipping.finalize()
     assert prior.count == 5
@@ -245,7 +245,7 @@ class Rooted(torch.nn.Module):
 
     def __init__(self, below):
         super().__init__()
-        self.rest, self.below = zoo.made("plain"), below
+        self.rest, self.below = zoo.build("plain"), below
 
     def forward(self, x):
         pixel = x[:, 0, 5, 7]
@@ -276,15 +276,15 @@ def test_a_gradient_that_is_not_finite_at_one_pixel_only(below):
 
 
 def test_no_sample_counted_is_an_error_that_says_why():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"))
+    hook = agop.AGOPTrainingHook(zoo.build("plain"))
     with pytest.raises(NoSamplesError, match="never called"):
         hook.finalize()
     images = zoo.images(6)
-    _, classes = zoo.per_sample_loop(zoo.made("plain"), images)
+    _, classes = zoo.per_sample_loop(zoo.build("plain"), images)
     hook.step(images, (classes + 1) % 3)
     with pytest.raises(NoSamplesError, match=r"none of 6 .*only_correct=False"):
         hook.finalize()
-    skipping = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False, nan="skip")
+    skipping = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False, nan="skip")
     skipping.step(torch.full((2, 3, 12, 12), torch.nan))
     with pytest.raises(NoSamplesError, match="2 had NaN"):
         skipping.finalize()
@@ -295,18 +295,18 @@ def test_no_sample_counted_is_an_error_that_says_why():
 )
 def test_options_that_make_no_sense(options):
     with pytest.raises(InputError, match=next(iter(options))):
-        agop.AGOPTrainingHook(zoo.made("plain"), **options)
+        agop.AGOPTrainingHook(zoo.build("plain"), **options)
 
 
 def test_states_and_models_that_are_none():
     with pytest.raises(InputError, match="model is a str"):
         agop.AGOPTrainingHook("resnet18")
     with pytest.raises(InputError, match="no state of a hook"):
-        agop.AGOPTrainingHook(zoo.made("plain")).load_state_dict(zoo.made("plain").state_dict())
+        agop.AGOPTrainingHook(zoo.build("plain")).load_state_dict(zoo.build("plain").state_dict())
 
 
 def test_the_hook_keeps_no_more_after_many_steps():
-    hook, kept = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False), set()
+    hook, kept = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False), set()
     for _ in range(30):
         hook.step(zoo.images(3))
         kept.add(sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, torch.Tensor)))
@@ -314,7 +314,7 @@ def test_the_hook_keeps_no_more_after_many_steps():
 
 
 def test_what_was_collected_so_far_is_there_without_an_end():
-    hook = agop.AGOPTrainingHook(zoo.made("plain"), only_correct=False)
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     with pytest.raises(NoSamplesError):
         hook.so_far()
     hook.step(*batches(1)[0])

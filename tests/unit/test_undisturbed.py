@@ -14,7 +14,7 @@ from tests import zoo
 from tests.state import assert_same, state_of
 
 MODELS = {
-    **{kind: (lambda kind=kind: zoo.made(kind)) for kind in ("plain", "in-place", "layer norm", "attention")},
+    **{kind: (lambda kind=kind: zoo.build(kind)) for kind in ("plain", "in-place", "layer norm", "attention")},
     "writes buffers": zoo.CountingBuffer,
     "draws random numbers": zoo.NoisyInEval,
     "writes its input": zoo.WritesInput,
@@ -99,7 +99,7 @@ def test_a_buffer_with_nan_is_not_written_to():
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_a_scripted_model():
-    model, images = zoo.made("batch norm and dropout").eval(), zoo.images()
+    model, images = zoo.build("batch norm and dropout").eval(), zoo.images()
     scripted = torch.jit.script(model).train()
     before = state_of(scripted)
     torch.testing.assert_close(agop.explain(scripted, images, "vanilla"), agop.explain(model, images, "vanilla"))
@@ -142,7 +142,7 @@ def test_a_model_whose_train_method_does_more_than_set_flags():
 
 
 def test_a_graph_that_waits_for_its_backward_pass_still_works():
-    model, images = zoo.made("batch norm and dropout").train(), zoo.images()
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     torch.manual_seed(3)
     model(images).sum().backward()
     expected = [p.grad.clone() for p in model.parameters()]

@@ -24,7 +24,7 @@ from agop.model.probe import probing
 from agop.model.targets import probabilities
 from agop.pictures.explained import Explained
 from agop.pictures.preprocessing import Preprocessing
-from agop.registry import unknown
+from agop.registry import unknown_name_error
 from agop.statistic.agop import AGOP
 
 _BATCH, _SHOWN_CLASSES = 8, 5
@@ -138,7 +138,7 @@ def _allowed(loaded: Loaded, chosen: Sequence[str]) -> list[str]:
         raise InputError("no method is chosen: tick at least one")
     for name in chosen:
         if name not in methods.names():  # a page must not have a module of this machine imported
-            raise unknown("method", name, loaded.offered())
+            raise unknown_name_error("method", name, loaded.offered())
         if methods.get(name).needs_prior and loaded.prior is None:
             raise InputError(f"{name} needs an AGOP file of this model: make one with `agop fit`, and load it above")
     return [name for name in methods.names() if name in chosen]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agop import methods
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:
@@ -23,4 +23,4 @@ def code_of(names: Iterable[str]) -> dict[str, str]:
 
 def _digest(modules: Iterable[str]) -> str:
     files = sorted({str(file) for name in modules if (file := getattr(sys.modules[name], "__file__", None))})
-    return hashlib.sha256(b"".join(read_whole(Path(file)) for file in files)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(read_bytes(Path(file)) for file in files)).hexdigest()[:16]

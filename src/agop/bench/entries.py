@@ -46,7 +46,7 @@ class Entries:
         prior = self.priors[self.scenario.prior]
         if name in CONTROLS:
             return Entry(self._control(name), None)
-        method = methods.made(base)
+        method = methods.create(base)
         if not variant:
             return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
         if takes_layer(method):

@@ -14,13 +14,13 @@ from agop.bench.pupil import Pupil, optimizer_for
 from agop.errors import FileError, warn
 from agop.evaluating.scoring import accuracy
 from agop.scenarios import Recipe
-from agop.system.files import read_whole, write_whole
+from agop.system.files import read_bytes, write_atomically
 
 CHECKPOINT = "training.pt"
 _TELL_EVERY = 5
 
 
-def taught(pupil: Pupil, recipe: Recipe, epochs: int) -> Iterator[float]:
+def train_epochs(pupil: Pupil, recipe: Recipe, epochs: int) -> Iterator[float]:
     """Train a network; yields the share that is done. It ends with the weights of the last or the best epoch."""
     model, data = pupil.model, pupil.task.training
     steps = -(-len(data) // recipe.batch)
@@ -74,7 +74,7 @@ def _write(pupil: Pupil, parts: dict[str, Any], epoch: int, best: dict[str, Any]
     state = {name: part.state_dict() for name, part in parts.items()}
     buffer = io.BytesIO()
     torch.save({"epoch": epoch, "best": best, "noted": pupil.noted, **state}, buffer)
-    write_whole(pupil.task.folder / CHECKPOINT, buffer.getvalue())
+    write_atomically(pupil.task.folder / CHECKPOINT, buffer.getvalue())
 
 
 def _resumed(pupil: Pupil, parts: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -83,7 +83,7 @@ def _resumed(pupil: Pupil, parts: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if not path.exists():
         return 0, {}
     try:
-        state = torch.load(io.BytesIO(read_whole(path)), weights_only=True)
+        state = torch.load(io.BytesIO(read_bytes(path)), weights_only=True)
         begun, best, noted = int(state["epoch"]), dict(state["best"]), list(state["noted"])
         held = {name: state[name] for name in parts}
     except (FileError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:

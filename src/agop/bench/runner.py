@@ -20,7 +20,7 @@ from agop.errors import FileError, InputError, ModelError
 from agop.runs.about import command_line, save_about
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
-from agop.system.processes import end_with_parent
+from agop.system.processes import exit_with_parent
 
 if TYPE_CHECKING:  # torch stays out: a worker imports this first, and should soon listen for its parent's end
     from agop.system.distributed import Ranks
@@ -73,7 +73,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
         "command": command_line(),
         "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
         "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
-        "methods": methods.described(spec.methods),
+        "methods": methods.descriptions(spec.methods),
         "metrics": {name: metrics.get(name).described(spec.steps) for name in spec.metrics},
     }
 
@@ -124,7 +124,7 @@ def _begin_work(heard: Any) -> None:
     """In a worker: remember where to tell, and end with the parent, also if that is killed."""
     global _heard  # noqa: PLW0603  # a worker process has one parent
     _heard = heard
-    end_with_parent()
+    exit_with_parent()
 
 
 def _work(spec: RunSpec, group: list[Cell], folder: Path) -> None:

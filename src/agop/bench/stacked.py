@@ -17,7 +17,7 @@ Weights = dict[str, Tensor]
 Together = Callable[[Weights, Tensor], Tensor]
 
 
-def taught_together(pupils: Sequence[Pupil], together: Together, recipe: Recipe, epochs: int) -> Iterator[float]:
+def train_stacked(pupils: Sequence[Pupil], together: Together, recipe: Recipe, epochs: int) -> Iterator[float]:
     """As `taught` for each, but a step is one forward pass of all, and backward once to weights, once to images."""
     if recipe.flips or recipe.best or recipe.schedule != "cosine":
         raise InputError("networks that train together keep to the cosine schedule, without flips or a best epoch")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agop.bench.epochs import taught
+from agop.bench.epochs import train_epochs
 from agop.bench.pupil import Pupil, Task, Trained
-from agop.bench.stacked import taught_together
+from agop.bench.stacked import train_stacked
 from agop.scenarios import Scenario
 
 
 def train(scenario: Scenario, tasks: Sequence[Task], epochs: int, progress: Callable[[float], None]) -> list[Trained]:
     """The networks of these tasks, trained by the scenario's recipe."""
     pupils = [Pupil.starting(scenario, task) for task in tasks]
-    together = getattr(scenario.network, "together", None)
+    together = getattr(scenario.network, "stacked_forward", None)
     if together is not None:
-        for done in taught_together(pupils, together, scenario.recipe, epochs):
+        for done in train_stacked(pupils, together, scenario.recipe, epochs):
             progress(done)
     else:
         for place, pupil in enumerate(pupils):
-            for done in taught(pupil, scenario.recipe, epochs):
+            for done in train_epochs(pupil, scenario.recipe, epochs):
                 progress((place + done) / len(pupils))
     return [pupil.trained() for pupil in pupils]

@@ -159,14 +159,18 @@ def _chosen(kind: str, given: Names, known: Sequence[str]) -> tuple[str, ...]:
     from agop import methods
     from agop.errors import InputError
     from agop.methods.base import takes_layer
-    from agop.registry import unknown
+    from agop.registry import unknown_name_error
 
     others = [name for name in dict.fromkeys(given or ()) if name not in known]
     for name in others:
         if kind != "method" or ":" not in name:
-            raise methods.unknown_method(name, known) if kind == "method" else unknown(kind, name, list(known))
+            raise (
+                methods.unknown_method_error(name, known)
+                if kind == "method"
+                else unknown_name_error(kind, name, list(known))
+            )
         base, _, variant = name.partition("@")
-        other = methods.made(base)  # LIBRARY:NAME or package.module:NAME
+        other = methods.create(base)  # LIBRARY:NAME or package.module:NAME
         if variant and not takes_layer(other):
             raise InputError(
                 f"{base} has no variant {variant!r}: only methods of a layer have, captum:LayerGradCam@LAYER"

@@ -13,7 +13,7 @@ from agop.cli import options
 
 if TYPE_CHECKING:
     from agop.evaluating.table import Evaluation
-    from agop.pictures.image_mask_pairs import Masked
+    from agop.pictures.image_mask_pairs import ImageMaskPairs
     from agop.pictures.preprocessing import Preprocessing
 
 
@@ -44,22 +44,23 @@ def evaluate(
     from agop import methods
     from agop.evaluating.evaluate import evaluate as score
     from agop.evaluating.table import check_place
-    from agop.pictures.image_mask_pairs import masked_pictures
+    from agop.pictures.image_mask_pairs import load_image_mask_pairs
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
     from agop.statistic.agop import AGOP
 
     for each in method or ():
-        methods.made(each)
+        methods.create(each)
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
-    options.warn_if_prepared_otherwise(statistic, how)
+    options.warn_if_preprocessing_differs(statistic, how)
     name = pictures.resolve().name
     check_place(out, name)
     known = statistic.provenance.get("data", {}).get("classes", ()) if statistic else ()
-    data = masked_pictures(pictures, masks, how, threshold, first, known)
+    data = load_image_mask_pairs(pictures, masks, how, threshold, first, known)
+    network = options.load_model_on_device(model, weights, classes, device)
     found = score(
-        options.placed_model(model, weights, classes, device), data.images, data.masks, method, statistic, metric,
+        network, data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
     )  # fmt: skip
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -74,7 +75,7 @@ def evaluate(
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
 
 
-def _as_seen(found: Evaluation, data: Masked, how: Preprocessing) -> Evaluation:
+def _as_seen(found: Evaluation, data: ImageMaskPairs, how: Preprocessing) -> Evaluation:
     """The evaluation, its pictures in their own colours."""
     from agop.pictures.heat import pixels
     from agop.runs.gallery import spread

@@ -45,13 +45,14 @@ def explain(
     if layer is not None and not any(takes_layer(methods.get(name)) for name in chosen):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(chosen)}: leave it out")
     for name in chosen:
-        methods.made(name)
+        methods.create(name)
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
-    options.warn_if_prepared_otherwise(statistic, how)
+    options.warn_if_preprocessing_differs(statistic, how)
     files = _files(pictures)
+    network = options.load_model_on_device(model, weights, classes, device)
     explainer = Explainer(
-        options.placed_model(model, weights, classes, device), chosen, how, statistic, target, layer, batch_size,
+        network, chosen, how, statistic, target, layer, batch_size,
         names=() if statistic is None else statistic.class_names,
     )  # fmt: skip
     about = {"model": model, "weights": weights and str(weights), "prior": prior and str(prior)}
@@ -63,13 +64,13 @@ def explain(
 
 def _files(paths: list[Path]) -> list[Path]:
     """The pictures named, and those in the folders named."""
-    from agop.pictures.folders import pictures_in
+    from agop.pictures.folders import image_files
 
     files: list[Path] = []
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist: give pictures, or folders of them")
-        found = pictures_in(path) if path.is_dir() else [path]
+        found = image_files(path) if path.is_dir() else [path]
         if not found:
             raise InputError(f"{path} holds no pictures: give another folder")
         files += found

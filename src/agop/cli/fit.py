@@ -56,7 +56,7 @@ def fit(
         if here.first:
             options.check_out(out)
         pictures = ClassFolders(data, how)
-        placed = options.placed_model(model, weights, classes, device)
+        placed = options.load_model_on_device(model, weights, classes, device)
         chosen: dict[str, Any] = {"only_correct": not all_samples, "per_class": per_class}
         chosen["nan"] = "skip" if skip_nan else "raise"
         part = _Part(out, pictures, here)
@@ -91,7 +91,7 @@ class _Part:
         self.path = out.with_name(f"{out.stem}.part-rank{here.rank}{out.suffix}")
         self.told: dict[str, Any] = {
             "classes": pictures.classes,
-            "preprocessing": pictures.preprocessing.described(),
+            "preprocessing": pictures.preprocessing.to_dict(),
             "pictures": pictures.told(),
         }
         self.here = here

@@ -15,7 +15,7 @@ def list_() -> None:
 
     console = Console(highlight=False)
     table = Table("method", "needs", "what it shows", "options", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    told = methods.described(methods.names())
+    told = methods.descriptions(methods.names())
     for name in methods.names():
         method = methods.get(name)
         options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))

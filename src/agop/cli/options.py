@@ -92,18 +92,18 @@ def _of_shape(prior: AGOP | None, given: Collection[str]) -> Preprocessing:
     return Preprocessing((height, width), gray=channels == 1)
 
 
-def warn_if_prepared_otherwise(prior: AGOP | None, how: Preprocessing) -> None:
+def warn_if_preprocessing_differs(prior: AGOP | None, how: Preprocessing) -> None:
     """Warn if the prior's pictures were brought into another form than these."""
     from agop.pictures.preprocessing import UNSAID
 
     made = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
-    then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.described()))
+    then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.to_dict()))
     different = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     if made and different:
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
 
 
-def placed_model(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
+def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
     """The model a spec names, on its device."""
     import torch
 

@@ -25,7 +25,7 @@ def report(
     """Write the page of a run, or its tables in another form, from its folder alone."""
     from agop.report.formats import registry
     from agop.report.run import Run
-    from agop.system.files import write_whole
+    from agop.system.files import write_atomically
 
     ending = ".html" if out is None else out.suffix.lower()
     if format_ is None and ending not in _ENDINGS:
@@ -36,5 +36,5 @@ def report(
         typer.echo(text, nl=False)
         return
     path = run / "index.html" if out is None else out
-    write_whole(path, text.encode())
+    write_atomically(path, text.encode())
     typer.echo(f"wrote {path}")

@@ -16,7 +16,7 @@ from agop.pictures.heat import Picture
 from agop.runs.gallery import Gallery
 from agop.runs.rows import Row
 from agop.runs.spec import Cell
-from agop.system.files import write_whole
+from agop.system.files import write_atomically
 
 
 @dataclass
@@ -34,13 +34,13 @@ class Scores:
         """Write them into the folder of their cell."""
         for name, rows in (("rows", self.rows), ("timings", self.timings), ("convergence", noted)):
             lines = "".join(json.dumps(asdict(cell) | row) + "\n" for row in rows)
-            write_whole(folder / f"{name}.jsonl", lines.encode())
+            write_atomically(folder / f"{name}.jsonl", lines.encode())
         write_tensors(folder / "scores.safetensors", self.samples)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors by name into one file."""
-    write_whole(path, bytes_from_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
+    write_atomically(path, bytes_from_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def gallery(

@@ -14,7 +14,7 @@ from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
 from agop.evaluating.scoring import accuracy, scored, timed_maps
 from agop.evaluating.table import Evaluation
-from agop.explaining.explain import configured
+from agop.explaining.explain import resolve_method
 from agop.methods import Method
 from agop.methods.base import takes_layer
 from agop.metrics.base import Metric, reasons
@@ -76,7 +76,7 @@ def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP 
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     found: dict[str, Method] = {}
     for method in [methods] if isinstance(methods, (str, Method)) else methods:
-        its = configured(method)  # what is no method is told now, not after the methods before it
+        its = resolve_method(method)  # what is no method is told now, not after the methods before it
         name = method if isinstance(method, str) else its.name
         if name in found:
             raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")

@@ -61,7 +61,7 @@ class Evaluation:
         place = Path(folder) / "cells" / cell.name
         about = {
             "command": "agop.evaluate(…)",
-            "methods": all_methods.described(spec.methods),
+            "methods": all_methods.descriptions(spec.methods),
             "metrics": {name: all_metrics.get(name).described(self.steps) for name in metrics},
         }
         save_about(Path(folder), **(about | told))

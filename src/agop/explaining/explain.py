@@ -14,7 +14,7 @@ from agop.methods import Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
 from agop.model.probe import check_images, probing, rows_for
-from agop.model.targets import Target, check_range, given
+from agop.model.targets import Target, check_range, target_indices
 from agop.statistic.agop import AGOP
 
 
@@ -36,8 +36,8 @@ def explain(
     the memory. With nan="skip" an image whose map is not finite gets a map of NaN and a warning.
     """
     check_images(images)
-    method = configured(method, layer)
-    targets = given(target, len(images))
+    method = resolve_method(method, layer)
+    targets = target_indices(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     if method.needs_prior:
@@ -73,10 +73,10 @@ def _as_promised(method: Method, maps: Any, images: Tensor) -> Tensor:
     return maps.to(images.device)
 
 
-def configured(method: Any, layer: Layer = None) -> Method:
+def resolve_method(method: Any, layer: Layer = None) -> Method:
     """The method of that name, class or configuration, with the layer if one is given."""
     if isinstance(method, str):
-        method = methods.made(method)
+        method = methods.create(method)
     elif isinstance(method, type) and issubclass(method, Method):
         method = method()
     if not isinstance(method, Method):

@@ -18,7 +18,7 @@ from agop.interop.preprocessing import (
     transformers_preprocessing,
 )
 from agop.model.layers import layer_name
-from agop.model.loading import imported
+from agop.model.loading import import_library
 from agop.model.probe import check_model
 from agop.pictures.preprocessing import IMAGENET, Preprocessing
 
@@ -65,7 +65,7 @@ def from_torchvision(model: nn.Module, weights: Any = None) -> Described:
     if weights is None:
         return Described(model, _imagenet(getattr(model, "image_size", None)))
     if isinstance(weights, str):
-        weights = imported("torchvision").models.get_weight(weights)
+        weights = import_library("torchvision").models.get_weight(weights)
     return Described(model, torchvision_preprocessing(weights.transforms()))
 
 
@@ -98,12 +98,12 @@ def preprocessing_of(spec: str, warned: bool = True) -> Preprocessing:
     one that prepares its pictures in a way that we do not know is a ModelError then.
     """
     library, _, name = spec.partition(":")
-    imported(_MODULES[library])
+    import_library(_MODULES[library])
     try:
         said = _BY_NAME[library](name)
         if said is not None or library != "hf":
             return said or _imagenet(None)
-        config = imported("transformers").AutoConfig.from_pretrained(name)
+        config = import_library("transformers").AutoConfig.from_pretrained(name)
     except Exception as error:  # each library has its own
         if warned and isinstance(error, ModelError):
             raise
@@ -115,19 +115,19 @@ def preprocessing_of(spec: str, warned: bool = True) -> Preprocessing:
 
 
 def _timm_of(name: str) -> Preprocessing | None:
-    timm = imported("timm")
+    timm = import_library("timm")
     # A name with a place before it, as in hf-hub:NAME, stands in no list.
     said = timm.create_model(name).pretrained_cfg if ":" in name else timm.get_pretrained_cfg(name)
     return None if said is None else timm_preprocessing(_fields(said))
 
 
 def _torchvision_of(name: str) -> Preprocessing | None:
-    return torchvision_preprocessing(imported("torchvision").models.get_model_weights(name).DEFAULT.transforms())
+    return torchvision_preprocessing(import_library("torchvision").models.get_model_weights(name).DEFAULT.transforms())
 
 
 def _processor_of(name: str) -> Preprocessing | None:
     """From the image processor of a folder or name; from its file alone where the class cannot be made here."""
-    transformers = imported("transformers")
+    transformers = import_library("transformers")
     try:
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil")
     except Exception:  # no Pillow version of it, or a torchvision that cannot be imported

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.hook import AGOPTrainingHook
-from agop.system.distributed import rank_and_count
+from agop.system.distributed import rank_and_world_size
 
 State = dict[str, Any]
 
@@ -21,7 +21,7 @@ def of_all_ranks(hook: AGOPTrainingHook) -> list[State]:
 
     Not their sum: a float64 sum in another order would differ in its last bit.
     """
-    _, count = rank_and_count()
+    _, count = rank_and_world_size()
     states: list[Any] = [hook.state_dict()] * count
     if count > 1:
         dist.all_gather_object(states, states[0])
@@ -30,7 +30,7 @@ def of_all_ranks(hook: AGOPTrainingHook) -> list[State]:
 
 def share_of_rank(states: list[State]) -> State:
     """Each rank's own state; with another number of ranks, that of all for rank 0 and none for the others."""
-    rank, count = rank_and_count()
+    rank, count = rank_and_world_size()
     if count == len(states):
         return states[rank]
     sums = Accumulator(states[0]["sums"]["per_class"])

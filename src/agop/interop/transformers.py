@@ -16,7 +16,7 @@ from agop.interop.precision import precision_of_the_weights
 from agop.interop.states import State, of_all_ranks, packed, share_of_rank, unpacked
 from agop.statistic.agop import AGOP
 from agop.statistic.hook import AGOPTrainingHook
-from agop.system.distributed import rank_and_count
+from agop.system.distributed import rank_and_world_size
 
 try:
     from transformers.trainer_callback import ExportableState, TrainerCallback
@@ -177,7 +177,7 @@ class AGOPTrainerCallback(TrainerCallback, ExportableState):  # type: ignore[mis
         """What the ranks collected, as text for a JSON file."""
         steps, states = self._gathered
         ranks = states if states and steps == hook.steps else [hook.state_dict()]
-        return packed({"ranks": ranks, "of": rank_and_count()[1]})
+        return packed({"ranks": ranks, "of": rank_and_world_size()[1]})
 
     def _resume(self, state: Any, hook: AGOPTrainingHook) -> None:
         found = state.stateful_callbacks.get(type(self).__name__) or []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from agop.errors import InputError, UnknownNameError
 from agop.methods.base import Job, Method, registry
-from agop.methods.own import own_method
-from agop.registry import import_all, unknown
+from agop.methods.own import load_user_method
+from agop.registry import import_all, unknown_name_error
 
 import_all(__name__, __path__)
 
@@ -28,7 +28,7 @@ def get(name: str) -> type[Method]:
     return found if isinstance(found, type) else type(found)
 
 
-def made(name: str) -> Method:
+def create(name: str) -> Method:
     """The method of that name with its default options, or with those of the object that package.module:NAME names."""
     found = _found(name)
     if not isinstance(found, type):
@@ -55,8 +55,8 @@ def _found(name: str) -> type[Method] | Method:
     if method_class is not None:
         return method_class(own)
     if library and own:
-        return own_method(name)
-    raise unknown_method(name, names())
+        return load_user_method(name)
+    raise unknown_method_error(name, names())
 
 
 def _library(name: str) -> Callable[[str], type[Method]] | None:
@@ -66,12 +66,14 @@ def _library(name: str) -> Callable[[str], type[Method]] | None:
     return getattr(import_module(f"agop.interop.{name}"), "method_class", None)
 
 
-def unknown_method(name: str, known: Sequence[str]) -> UnknownNameError:
+def unknown_method_error(name: str, known: Sequence[str]) -> UnknownNameError:
     """The error for a name that no method carries."""
-    return UnknownNameError(f"{unknown('method', name, known)}; one in a file of yours is package.module:CLASS")
+    return UnknownNameError(
+        f"{unknown_name_error('method', name, known)}; one in a file of yours is package.module:CLASS"
+    )
 
 
-def described(given: Iterable[str]) -> dict[str, str]:
+def descriptions(given: Iterable[str]) -> dict[str, str]:
     """What each of these methods shows, but for variants and controls: the first line of its docstring."""
     plain = (name for name in given if name in names() or (":" in name and "@" not in name))
     return {name: (get(name).__doc__ or name).strip().splitlines()[0] for name in plain}
@@ -84,4 +86,4 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = ["Job", "Method", "described", "get", "made", "names"]
+__all__ = ["Job", "Method", "create", "descriptions", "get", "names"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from agop.methods.base import Job, Method
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,4 @@ class AGOPLocal(Method):
     name: ClassVar[str] = "agop-local"
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(job.gradients())
+        return sum_channels(job.gradients())

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from agop.methods.base import Job, Method
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,4 @@ class AGOPWeighted(Method):
     needs_prior: ClassVar[bool] = True
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(job.gradients(), job.prior.weights)
+        return sum_channels(job.gradients(), job.prior.weights)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError, PriorError
-from agop.model.probe import Probe, wide
+from agop.model.probe import Probe, at_least_float32
 from agop.registry import Registry
 from agop.statistic.agop import AGOP
 
@@ -87,7 +87,7 @@ def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]
     images, targets = probe.placed(job.images), job.targets
     targets = probe.predict(images) if targets is None else targets
     together = max(1, job.rows // len(images))
-    total = torch.zeros_like(images, dtype=wide(images.dtype))
+    total = torch.zeros_like(images, dtype=at_least_float32(images.dtype))
     for ks in _runs(points, together):
         batch = torch.cat([point(k, images) for k in ks])
         gradients = probe.gradients(batch, targets.repeat(len(ks))).values

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agop.model.probe import wide
+from agop.model.probe import at_least_float32
 
 
-def reduced(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
+def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
     """Maps (N,H,W), non-negative: the sum over channels of |attribution (N,C,H,W)|, weighted (C,H,W)."""
-    values = attribution.abs().to(wide(attribution.dtype))
+    values = attribution.abs().to(at_least_float32(attribution.dtype))
     if weights is None:
         return values.sum(dim=1)
     return torch.einsum("nchw,chw->nhw", values, weights.to(values.device, values.dtype))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agop.errors import InputError
 from agop.methods.base import Job, Method, check_positive, mean_gradients
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 Baseline = float | Tensor | Callable[[Tensor], Tensor]
 
@@ -33,7 +33,7 @@ class IntegratedGradients(Method):
         check_positive(self, "steps", self.steps)
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(self.attribution(job))
+        return sum_channels(self.attribution(job))
 
     def attribution(self, job: Job) -> Tensor:
         """The signed attribution (N,C,H,W); its sum tends to f(x) − f(x')."""

@@ -6,15 +6,15 @@ from typing import Any
 
 from agop.errors import InputError, ModelError, UnknownNameError
 from agop.methods.base import Method
-from agop.model.loading import own_module
-from agop.registry import unknown
+from agop.model.loading import import_user_module
+from agop.registry import unknown_name_error
 
 
-def own_method(name: str) -> type[Method] | Method:
+def load_user_method(name: str) -> type[Method] | Method:
     """What the name stands for; an error that says why if that is no method."""
     module, _, own = name.partition(":")
     try:
-        place = own_module(module)
+        place = import_user_module(module)
     except ModelError as error:
         raise UnknownNameError(f"no method is named {name!r}: {error}") from error
     found: Any = place
@@ -34,7 +34,7 @@ def own_method(name: str) -> type[Method] | Method:
 def _nothing(name: str, module: str, place: Any) -> UnknownNameError:
     known = [f"{module}:{each}" for each, value in vars(place).items() if _is_method(value) and value is not Method]
     if known:
-        return unknown("method", name, known)
+        return unknown_name_error("method", name, known)
     return UnknownNameError(f"no method is named {name!r}: {module} holds none, subclass agop.methods.Method there")
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agop.methods.base import Job, Method, check_positive, mean_gradients
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 
 @dataclass(frozen=True)
@@ -35,4 +35,4 @@ class SmoothGrad(Method):
         def noisy(_: int, images: Tensor) -> Tensor:
             return images + self.sigma * torch.randn(shape, generator=generator, device="cpu").to(images)
 
-        return reduced(mean_gradients(job, self.samples, noisy))
+        return sum_channels(mean_gradients(job, self.samples, noisy))

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from agop.methods.base import Job, Method
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 
 
 @dataclass(frozen=True)
@@ -18,4 +18,4 @@ class Vanilla(Method):
     name: ClassVar[str] = "vanilla"
 
     def maps(self, job: Job) -> Tensor:
-        return reduced(job.gradients())
+        return sum_channels(job.gradients())

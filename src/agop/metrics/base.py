@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError
-from agop.model.probe import wide
+from agop.model.probe import at_least_float32
 from agop.registry import Registry
 
 PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
@@ -101,7 +101,7 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     if masks.shape != maps.shape:
         told = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
         raise InputError(f"{told}: give one mask a map, of the same size")
-    rows = maps.flatten(1).to(wide(maps.dtype))
+    rows = maps.flatten(1).to(at_least_float32(maps.dtype))
     if float(rows.detach().min() if rows.numel() else 0) < 0:
         raise InputError(f"maps go down to {float(rows.min()):.3g}: give non-negative ones, for example maps.abs()")
     if masks.dtype != torch.bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.metrics.base import MOST_STEPS, defined
 from agop.model.probe import Probe, check_images, probing, rows_for
-from agop.model.targets import Target, given, probabilities
+from agop.model.targets import Target, probabilities, target_indices
 
 
 def areas(
@@ -32,7 +32,11 @@ def areas(
     maps = torch.as_tensor(maps)
     if maps.shape != (len(images), *images.shape[2:]):
         raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
-    cuts, rows, targets = _cuts(maps[0].numel(), steps), rows_for(images, batch_size), given(target, len(images))
+    cuts, rows, targets = (
+        _cuts(maps[0].numel(), steps),
+        rows_for(images, batch_size),
+        target_indices(target, len(images)),
+    )
     # A pixel's rank is the step at which it goes.
     ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
     found = []

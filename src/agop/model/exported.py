@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from agop.errors import ModelError
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 # All that torch.export.save writes for a model of plain tensors. Other parts are unpickled or run by torch.export.load.
 _KNOWN = re.compile(
@@ -27,7 +27,7 @@ def load_exported(path: Path) -> nn.Module:
 
     An exported program is a program: load only what you trust. What is refused here is a pickle inside.
     """
-    content = read_whole(path)
+    content = read_bytes(path)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _refuse_pickles(path, archive)

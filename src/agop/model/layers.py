@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
-from agop.model.probe import Probe, derivative, derivatives, probing, wide
+from agop.model.probe import Probe, at_least_float32, derivative, derivatives, probing
 from agop.model.targets import predicted
 
 Layer = str | nn.Module | None
@@ -63,7 +63,7 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
         logits = probe.forward(probe.placed(images).requires_grad_())
     activations = _tensor_of(layer, outputs)
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
-    size, dtype, prefix = images.shape[-2:], wide(activations.dtype), prefix_tokens(probe.model)
+    size, dtype, prefix = images.shape[-2:], at_least_float32(activations.dtype), prefix_tokens(probe.model)
     first = isinstance(layer, CONVOLUTIONS)
     found = [part.to(dtype) for part in (activations.detach(), gradients)]
     return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in found))

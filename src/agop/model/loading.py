@@ -14,7 +14,7 @@ from torch import nn
 from agop.errors import InputError, ModelError
 from agop.model.exported import load_exported
 from agop.model.weights import check_complete, load_weights, state_dict
-from agop.registry import unknown
+from agop.registry import unknown_name_error
 
 FORMS = {
     "package.module:function": "what the function returns; the current folder is searched, too",
@@ -62,11 +62,11 @@ def _built(spec: str, pretrained: bool, classes: int | None) -> nn.Module:
 
 def _own(module: str, name: str) -> nn.Module:
     """What the user's function returns, or the user's module itself."""
-    found: Any = own_module(module)
+    found: Any = import_user_module(module)
     for part in name.split("."):
         if not hasattr(found, part):
             public = [known for known, value in vars(found).items() if callable(value) and not known.startswith("_")]
-            raise unknown(f"function of {module}", part, public)
+            raise unknown_name_error(f"function of {module}", part, public)
         found = getattr(found, part)
     try:
         model = found if isinstance(found, nn.Module) else found()
@@ -79,7 +79,7 @@ def _own(module: str, name: str) -> nn.Module:
     return model
 
 
-def imported(library: str) -> Any:
+def import_library(library: str) -> Any:
     """A library that a spec needs; an error that says how to get it."""
     try:
         return importlib.import_module(library)
@@ -93,23 +93,23 @@ def imported(library: str) -> Any:
 
 
 def _torchvision(name: str, pretrained: bool, classes: int | None) -> Any:
-    models = imported("torchvision").models
+    models = import_library("torchvision").models
     return models.get_model(name, weights="DEFAULT" if pretrained else None, **_given(num_classes=classes))
 
 
 def _timm(name: str, pretrained: bool, classes: int | None) -> Any:
-    timm = imported("timm")
+    timm = import_library("timm")
     return timm.create_model(name, pretrained=pretrained, **_given(num_classes=classes))
 
 
 def _hugging_face(name: str, _: bool, classes: int | None) -> Any:
-    classifier = imported("transformers").AutoModelForImageClassification
+    classifier = import_library("transformers").AutoModelForImageClassification
     return classifier.from_pretrained(name, **_given(num_labels=classes))
 
 
 def _hugging_face_with(name: str, weights: Path, classes: int | None) -> nn.Module:
     """Through the library, which knows older names of the same weights."""
-    transformers = imported("transformers")
+    transformers = import_library("transformers")
     config = transformers.AutoConfig.from_pretrained(name, **_given(num_labels=classes))
     classifier = type(transformers.AutoModelForImageClassification.from_config(config))
     model: nn.Module
@@ -131,7 +131,7 @@ _LIBRARIES: dict[str, Callable[[str, bool, int | None], Any]] = {
 }
 
 
-def own_module(name: str) -> Any:
+def import_user_module(name: str) -> Any:
     """The module; the current folder is searched, too. An error that says why if it cannot be had."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))

@@ -14,7 +14,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from agop.errors import ModelError, warn
 from agop.model.fingerprint import carry_fingerprint
 from agop.model.probe import unwrapped
-from agop.model.undisturbed import random_state_kept
+from agop.model.undisturbed import preserved_random_state
 
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
 
@@ -25,7 +25,7 @@ def prepare(model: nn.Module) -> nn.Module:
     The same logits and input gradients to rounding; the original is untouched. For gradient methods:
     the output of a folded convolution is what its batch norm gave, so GradCAM there sees other maps.
     """
-    with random_state_kept():
+    with preserved_random_state():
         prepared = _still_copy(model)
         try:
             # A throw-away copy: a forward pass may keep what it was given.

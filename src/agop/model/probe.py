@@ -215,6 +215,6 @@ def _uses_batch_statistics(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """The dtype maps are kept in: at least float32."""
     return torch.promote_types(dtype, torch.float32)

@@ -68,7 +68,7 @@ def selection(logits: Tensor, targets: Tensor) -> Tensor:
     return torch.zeros_like(logits).scatter_(1, targets[:, None], 1)
 
 
-def given(target: Target, samples: int) -> Tensor | None:
+def target_indices(target: Target, samples: int) -> Tensor | None:
     """Targets (N,) as int64 from one class for all or one a sample; None stays None (predicted)."""
     if target is None:
         return None

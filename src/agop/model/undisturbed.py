@@ -42,7 +42,7 @@ def undisturbed(parts: Parts) -> Iterator[None]:
         # Entering a mode that is on already would cost as much as a layer of a small network.
         ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
         graph = nullcontext() if torch.is_grad_enabled() else torch.enable_grad()
-        with random_state_kept(parts.parameters), ordinary, graph:
+        with preserved_random_state(parts.parameters), ordinary, graph:
             yield
     finally:
         for module in in_training:
@@ -95,7 +95,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def random_state_kept(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
+def preserved_random_state(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
     """Keep the random state of Python, NumPy, torch and the parameters' devices."""
     devices = {p.device for p in parameters if p.device.type not in ("cpu", "meta")}
     accelerators = [(d, torch.get_device_module(d).get_rng_state(d)) for d in devices]

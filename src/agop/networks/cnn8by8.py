@@ -31,7 +31,7 @@ class CNN8by8(nn.Module):
         return logits
 
     @staticmethod
-    def together(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
+    def stacked_forward(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
         """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8).
 
         Convolutions as matrix products over all networks: at this size several times cheaper a network.

@@ -28,7 +28,7 @@ from agop.pictures.heat import Picture
 from agop.pictures.preprocessing import Preprocessing
 from agop.pictures.sheets import sheet, shown
 from agop.statistic.agop import AGOP
-from agop.system.files import write_whole
+from agop.system.files import write_atomically
 from agop.system.progress import track
 
 
@@ -74,16 +74,16 @@ class Explainer:
         for explained in self.explained(files):
             place = Path(os.path.relpath(os.path.abspath(explained.path), shared))
             name = _unused(place.with_suffix("").as_posix(), taken)
-            write_whole(folder / name, _png(self._drawn(explained)))
+            write_atomically(folder / name, _png(self._drawn(explained)))
             for method, found in explained.maps.items():
                 maps[method].append(found)
             entries.append(_entry(explained, name))
         if not entries:
             raise InputError("none of these files could be read: give pictures, or folders of them")
         stacked = {name: torch.stack(found).contiguous() for name, found in maps.items()}
-        write_whole(folder / "maps.safetensors", bytes_from_tensors(stacked))
+        write_atomically(folder / "maps.safetensors", bytes_from_tensors(stacked))
         manifest = about | self._about() | {"images": entries, "skipped": self.skipped}
-        write_whole(folder / "manifest.json", json.dumps(manifest, indent=1, default=repr).encode())
+        write_atomically(folder / "manifest.json", json.dumps(manifest, indent=1, default=repr).encode())
         return len(entries)
 
     def explained(self, files: Sequence[Path]) -> Iterator[Explained]:
@@ -140,8 +140,8 @@ class Explainer:
         return {
             "agop": version("agop"),
             "fingerprint": fingerprint(self.model),
-            "methods": {name: _configuration(methods.made(name), self.layer) for name in self.methods},
-            "preprocessing": self.preprocessing.described(),
+            "methods": {name: _configuration(methods.create(name), self.layer) for name in self.methods},
+            "preprocessing": self.preprocessing.to_dict(),
             "classes": list(self.names),
             "prior_provenance": None if self.prior is None else self.prior.provenance,
             "maps": "maps.safetensors",

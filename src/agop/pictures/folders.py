@@ -30,7 +30,7 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
             raise FileError(f"{folder} is not a folder: give one with a folder of pictures for each class")
         self.classes = sorted(child.name for child in folder.iterdir() if child.is_dir())
         self.preprocessing = preprocessing
-        self.files = [(path, index) for index, name in enumerate(self.classes) for path in pictures_in(folder / name)]
+        self.files = [(path, index) for index, name in enumerate(self.classes) for path in image_files(folder / name)]
         if not self.files:
             raise InputError(f"{folder} holds no pictures in class folders: put them in {folder}/CLASS/NAME.png")
 
@@ -80,7 +80,7 @@ class Batches:
         return (batch for batch in self.loader if batch is not None)
 
 
-def pictures_in(folder: Path) -> list[Path]:
+def image_files(folder: Path) -> list[Path]:
     """The picture files below a folder, by name."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 

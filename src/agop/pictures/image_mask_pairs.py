@@ -14,13 +14,13 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
-from agop.pictures.folders import pictures_in
+from agop.pictures.folders import image_files
 from agop.pictures.preprocessing import Preprocessing
 from agop.system.progress import track
 
 
 @dataclass(frozen=True)
-class Masked:
+class ImageMaskPairs:
     """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, the classes' names, and the files' below their folder."""
 
     images: Tensor
@@ -30,14 +30,14 @@ class Masked:
     names: tuple[str, ...]
 
 
-def masked_pictures(
+def load_image_mask_pairs(
     pictures: Path,
     masks: Path,
     preprocessing: Preprocessing,
     threshold: int | None = None,
     first: int | None = None,
     classes: Sequence[str] = (),
-) -> Masked:
+) -> ImageMaskPairs:
     """The pictures below a folder, each with the mask of the same name below the other; labels from class folders.
 
     Without a threshold a mask has two values, and 0 is outside. `classes` are the model's in their order, if known:
@@ -59,7 +59,7 @@ def masked_pictures(
     images, truths = (torch.stack(part) for part in zip(*found, strict=True))
     own, numbers = labels if labels is not None else ((), None)
     names = tuple(files[place][0].relative_to(pictures).as_posix() for place in kept)
-    return Masked(images, truths, None if numbers is None else torch.tensor(numbers)[kept], own, names)
+    return ImageMaskPairs(images, truths, None if numbers is None else torch.tensor(numbers)[kept], own, names)
 
 
 def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
@@ -68,12 +68,12 @@ def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
         if not folder.is_dir():
             raise FileError(f"{folder} is not a folder: give one of pictures, and one of masks with the same names")
     by_name: dict[Path, Path] = {}
-    for path in pictures_in(masks):
+    for path in image_files(masks):
         name = path.relative_to(masks).with_suffix("")
         if name in by_name:
             raise InputError(f"{by_name[name]} and {path} are masks of one picture: leave one of them there")
         by_name[name] = path
-    found = pictures_in(pictures)
+    found = image_files(pictures)
     pairs = [(path, by_name[name]) for path in found if (name := path.relative_to(pictures).with_suffix("")) in by_name]
     if not pairs:
         raise InputError(f"no picture in {pictures} has a mask in {masks}: a mask has its picture's place and name")

@@ -95,7 +95,7 @@ class Preprocessing:
         """One value a channel."""
         return values * (1 if self.gray or len(values) == 3 else 3)
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The fields, for a manifest; how it is scaled only if that is not as by default."""
         return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load
 from agop.report.estimate import ANY, Estimate, Range
 from agop.runs.rows import Curves, Row, curves, read
 from agop.runs.spec import Cell, RunSpec
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 Place = tuple[str, str, str]
 
@@ -28,7 +28,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = RunSpec.load(folder)
-        self.about: dict[str, Any] = json.loads(read_whole(folder / "about.json"))
+        self.about: dict[str, Any] = json.loads(read_bytes(folder / "about.json"))
         self.rows = read(folder)
         self.timings = read(folder, "timings.jsonl")
         self._scores: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
@@ -110,7 +110,7 @@ class Run:
         """The scores (N,) of seed 0 one by one, as kind of masks/method/metric."""
         if (scenario, background) not in self._scores:
             name = Cell(scenario, background, 0).name
-            self._scores[scenario, background] = load(read_whole(self.folder / "cells" / name / "scores.safetensors"))
+            self._scores[scenario, background] = load(read_bytes(self.folder / "cells" / name / "scores.safetensors"))
         return self._scores[scenario, background]
 
 

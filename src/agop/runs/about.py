@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from agop.system.files import write_whole
+from agop.system.files import write_atomically
 
 _PACKAGES = ("agop", "torch", "numpy")
 
@@ -33,7 +33,7 @@ def save_about(folder: Path, **told: Any) -> None:
             "system": platform.system(),
         },
     }
-    write_whole(folder / "about.json", json.dumps(about, indent=1).encode())
+    write_atomically(folder / "about.json", json.dumps(about, indent=1).encode())
 
 
 def _processor() -> str:

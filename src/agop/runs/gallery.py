@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from agop.errors import FileError
-from agop.system.files import read_whole, write_whole
+from agop.system.files import read_bytes, write_atomically
 
 SHOWN = 12
 _NAME = "gallery.safetensors"
@@ -38,7 +38,7 @@ class Gallery:
         content |= {} if self.places is None else {"places": self.places}
         for kind, arrays in (("masks", self.masks), ("maps", self.maps)):
             content |= {f"{kind}/{name}": array for name, array in arrays.items()}
-        write_whole(cell / _NAME, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
+        write_atomically(cell / _NAME, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
 
     @classmethod
     def load(cls, cell: Path) -> Gallery | None:
@@ -47,7 +47,7 @@ class Gallery:
             return None
         path = cell / _NAME
         try:
-            content = load(read_whole(path))
+            content = load(read_bytes(path))
             pictures, labels, predicted = (content[name] for name in ("pictures", "labels", "predicted"))
         except (SafetensorError, KeyError) as error:
             raise FileError(f"{path} cannot be read ({error}): delete the cell's folder and run again") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from agop.errors import FileError
 from agop.runs.spec import RunSpec
-from agop.system.files import read_whole, write_whole
+from agop.system.files import read_bytes, write_atomically
 
 Row = dict[str, Any]
 Curves = dict[tuple[str, str, str, str], dict[int, list[float]]]
@@ -20,8 +20,8 @@ FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
 def collect(spec: RunSpec, folder: Path) -> None:
     """The run's row files, from those of its cells, in the order of the specification."""
     for name in FILES:
-        parts = [read_whole(folder / "cells" / cell.name / name) for cell in spec.cells()]
-        write_whole(folder / name, b"".join(parts))
+        parts = [read_bytes(folder / "cells" / cell.name / name) for cell in spec.cells()]
+        write_atomically(folder / name, b"".join(parts))
 
 
 def read(folder: Path, name: str = "rows.jsonl") -> list[Row]:
@@ -41,7 +41,7 @@ def read(folder: Path, name: str = "rows.jsonl") -> list[Row]:
 
 
 def _parsed(path: Path) -> list[Row]:
-    lines = read_whole(path).decode().splitlines(keepends=True)
+    lines = read_bytes(path).decode().splitlines(keepends=True)
     if not lines or not lines[-1].endswith("\n"):
         raise ValueError(f"{path} is cut short")
     return [json.loads(line) for line in lines]

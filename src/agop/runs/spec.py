@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agop.errors import FileError, InputError
-from agop.system.files import read_whole, write_whole
+from agop.system.files import read_bytes, write_atomically
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class RunSpec:
 
     def save(self, folder: Path) -> None:
         """Write it into the run folder."""
-        write_whole(folder / "spec.json", json.dumps(asdict(self), indent=1).encode())
+        write_atomically(folder / "spec.json", json.dumps(asdict(self), indent=1).encode())
 
     @classmethod
     def load(cls, folder: Path) -> RunSpec:
@@ -82,7 +82,7 @@ class RunSpec:
         if not (folder / "spec.json").exists():
             raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         try:
-            values = json.loads(read_whole(folder / "spec.json"))
+            values = json.loads(read_bytes(folder / "spec.json"))
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
             return cls(**fields)
         except (ValueError, TypeError, AttributeError) as error:

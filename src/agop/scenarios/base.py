@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from agop.errors import InputError
-from agop.registry import Registry, unknown
+from agop.registry import Registry, unknown_name_error
 
 registry: Registry[Scenario] = Registry("scenario")
 
@@ -100,7 +100,7 @@ class Scenario:
         masks = self.masks[0] if masks is None else masks
         for kind, value, known in (("background", background, self.backgrounds), ("kind of mask", masks, self.masks)):
             if value not in known:
-                raise unknown(kind, value, known)
+                raise unknown_name_error(kind, value, known)
         return self.make(background, seed, masks)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.networks.pretrained import efficientnet_lite0, resnet18
 from agop.pictures.preprocessing import IMAGENET
-from agop.registry import unknown
+from agop.registry import unknown_name_error
 from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
 from agop.scenarios.clevr.release.official import Pictures, official
 from agop.scenarios.clevr.release.reader import KINDS
@@ -49,7 +49,7 @@ class Options:
     def __post_init__(self) -> None:
         for kind, value, known in (("network", self.network, LAYERS), ("recipe", self.recipe, _RECIPES)):
             if value not in known:
-                raise unknown(kind, value, list(known))
+                raise unknown_name_error(kind, value, list(known))
         if self.weights is not None and self.network != "resnet18":
             raise InputError(f"{self.network} brings its own weights: leave --weights out, or take --network resnet18")
         if self.samples < 10:
@@ -65,7 +65,7 @@ def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options: data, samples, size, network, weights, recipe."""
     wrong = options.keys() - {field.name for field in fields(Options)}
     if wrong:
-        raise unknown("option", min(wrong), [field.name for field in fields(Options)])
+        raise unknown_name_error("option", min(wrong), [field.name for field in fields(Options)])
     chosen = Options(**options)
     return Scenario(
         "clevr-xai",

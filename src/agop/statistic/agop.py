@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from agop.errors import FileError, InputError, PriorError, warn
 from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
-from agop.system.files import read_whole, write_whole
+from agop.system.files import read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
@@ -125,7 +125,7 @@ class AGOP:
         if preprocessing is not None or classes is not None:
             told["data"] = (self.provenance.get("data") or {}) | self._told(preprocessing, classes)
         metadata = {_KEY: json.dumps(told)}
-        write_whole(Path(path), bytes_from_tensors(tensors, metadata))
+        write_atomically(Path(path), bytes_from_tensors(tensors, metadata))
 
     def _told(self, preprocessing: Preprocessing | None, classes: Sequence[str] | None) -> dict[str, Any]:
         """What a file says of its pictures; an error if that cannot be."""
@@ -138,7 +138,7 @@ class AGOP:
                     f"preprocessing gives images {shapes[0]}, the AGOP is of images {shapes[1]}: give size and gray "
                     "as in training"
                 )
-            told["preprocessing"] = preprocessing.described()
+            told["preprocessing"] = preprocessing.to_dict()
         if classes is not None:
             count = self.provenance.get("classes", len(classes))
             if isinstance(classes, str) or len(classes) != count:
@@ -151,7 +151,7 @@ class AGOP:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AGOP:
         """Read a file that `save` wrote."""
-        content = read_whole(Path(path))
+        content = read_bytes(Path(path))
         try:
             tensors = tensors_from_bytes(content)
             provenance = json.loads(_metadata(content)[_KEY])

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from agop.errors import AGOPWarning, FileError, InputError, warn
 from agop.model.preparing import prepare
 from agop.model.probe import check_images, check_model, input_gradients, rows_for
-from agop.model.undisturbed import random_state_kept
+from agop.model.undisturbed import preserved_random_state
 from agop.statistic.agop import AGOP, CHECKPOINT
 from agop.statistic.collector import Collector
 from agop.system.progress import track
@@ -53,7 +53,7 @@ def fit(
         )
     collector = Collector(only_correct, per_class, nan)
     with _snapshots(model, collector, snapshot, snapshot_every) as now_and_then:
-        with random_state_kept(list(model.parameters())):  # a loader draws, too
+        with preserved_random_state(list(model.parameters())):  # a loader draws, too
             faster: nn.Module | None = None
             for batch in track(loader, "agop", show=progress):
                 images, labels = images_and_labels(batch)

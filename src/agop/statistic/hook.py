@@ -14,7 +14,7 @@ from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop import AGOP, TRAINING
 from agop.statistic.collector import Collector
-from agop.system.distributed import rank_and_count
+from agop.system.distributed import rank_and_world_size
 
 
 class AGOPTrainingHook:
@@ -84,7 +84,7 @@ class AGOPTrainingHook:
 
     def so_far(self) -> AGOP:
         """The statistic of this process alone. No collective: `finalize` joins all ranks."""
-        place = dict(zip(("rank", "ranks"), rank_and_count(), strict=True))
+        place = dict(zip(("rank", "ranks"), rank_and_world_size(), strict=True))
         return self._agop(self._collector.sums, **place, parameters=parameters_digest(self.model))
 
     def state_dict(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def collective() -> Iterator[None]:
         raise _unreachable(dist.get_rank(), dist.get_world_size(), error) from error
 
 
-def rank_and_count() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """The rank of this process in torch.distributed and how many there are; outside it, the first of one."""
     joined = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)

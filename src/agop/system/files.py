@@ -9,7 +9,7 @@ from pathlib import Path
 from agop.errors import FileError
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write the file, or leave the one that was there; a reader never sees half of it."""
     temporary = ""
     try:
@@ -32,7 +32,7 @@ def write_whole(path: Path, content: bytes) -> None:
             os.unlink(temporary)
 
 
-def read_whole(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The file's bytes."""
     try:
         return path.read_bytes()

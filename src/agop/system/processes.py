@@ -17,7 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def in_processes(work: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:
+def map_in_processes(work: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R]:
     """The results in order, as they are ready. With jobs above 1, `work` and the items are pickled."""
     return map(work, items) if jobs <= 1 or len(items) < 2 else _pooled(work, items, jobs)
 
@@ -36,10 +36,10 @@ def _pooled(work: Callable[[T], R], items: Sequence[T], jobs: int) -> Iterator[R
 def _begin_work() -> None:
     """In a worker: leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    exit_with_parent()
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """In a worker: end when the parent does, also if that is killed."""
     threading.Thread(target=_wait_and_end, daemon=True).start()
 

@@ -15,7 +15,7 @@ from agop.networks import CNN8by8
 from agop.scenarios import Split, xai_tris
 from agop.statistic.agop import AGOP
 from agop.statistic.hook import AGOPTrainingHook
-from agop.system.files import write_whole
+from agop.system.files import write_atomically
 
 _EPOCHS, _BATCH = 40, 64
 _SHAPES, _SURE = ("T", "L"), 0.9
@@ -25,9 +25,9 @@ def make(folder: Path) -> None:
     """Train the network with the hook, and write its weights, its AGOP, the names and three pictures."""
     training, _, test = xai_tris("linear")
     model, prior = _trained(training)
-    write_whole(folder / WEIGHTS.name, bytes_from_tensors(model.state_dict()))
+    write_atomically(folder / WEIGHTS.name, bytes_from_tensors(model.state_dict()))
     prior.save(folder / PRIOR.name)
-    write_whole(folder / NAMES.name, "\n".join(_SHAPES).encode() + b"\n")
+    write_atomically(folder / NAMES.name, "\n".join(_SHAPES).encode() + b"\n")
     for name, row in _chosen(model, test).items():
         pixels = ((test.images[row, 0] * 0.5 + 0.5).clamp(0, 1) * 255).round().byte()
         Image.fromarray(pixels.numpy()).save(folder / f"{name}.png")

@@ -11,8 +11,8 @@ from captum.log import log_usage
 from torch import Tensor, nn
 
 from agop.errors import InputError, PriorError
-from agop.model.probe import check_images, probing, unwrapped, wide
-from agop.model.targets import Target, given
+from agop.model.probe import at_least_float32, check_images, probing, unwrapped
+from agop.model.targets import Target, target_indices
 from agop.statistic.agop import AGOP
 
 
@@ -33,7 +33,7 @@ class _OneImageTensor(GradientAttribution):  # type: ignore[misc]  # Captum has 
         extra = additional_forward_args
         arguments = extra if isinstance(extra, tuple) else () if extra is None else (extra,)
         one_for_all = isinstance(target, Tensor) and target.numel() == 1
-        targets = given(int(target) if one_for_all else target, len(images))  # type: ignore[arg-type]
+        targets = target_indices(int(target) if one_for_all else target, len(images))  # type: ignore[arg-type]
         found = self._attributed(images, targets, arguments).to(images.device)
         return (found,) if isinstance(inputs, tuple) else found
 
@@ -48,7 +48,7 @@ class _OneImageTensor(GradientAttribution):  # type: ignore[misc]  # Captum has 
                     "arguments: explain one image at a time"
                 )
             values = probe.gradients(images, targets).values
-        return values.to(wide(values.dtype))
+        return values.to(at_least_float32(values.dtype))
 
 
 class AGOPLocal(_OneImageTensor):
@@ -88,7 +88,7 @@ class AGOPGlobal(_WithPrior):
 
     def _attributed(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         self._check_prior(images)
-        diagonal = self.prior.diagonal.to(images.device, wide(images.dtype))
+        diagonal = self.prior.diagonal.to(images.device, at_least_float32(images.dtype))
         return diagonal.expand(len(images), -1, -1, -1).clone()
 
 

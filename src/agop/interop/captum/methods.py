@@ -27,10 +27,10 @@ from agop.interop.captum.defaults import (
 )
 from agop.interop.captum.modules import hookable, two_sided, warn_if_blind
 from agop.methods.base import Job, Method, takes_layer
-from agop.methods.channels import reduced
+from agop.methods.channels import sum_channels
 from agop.model.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
-from agop.model.probe import Probe, wide
-from agop.registry import unknown
+from agop.model.probe import Probe, at_least_float32
+from agop.registry import unknown_name_error
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Attributed(Method):
         known = [*parameters(self.attribution, "__init__"), *parameters(self.attribution, "attribute")]
         for option in self.options:
             if option not in known:
-                raise unknown(f"option of {self.name}", option, known)
+                raise unknown_name_error(f"option of {self.name}", option, known)
         for option, images in several(self.attribution, self.options).items():
             raise InputError(f"{option} holds {images} images, and is the same for all that are explained: give one")
 
@@ -60,7 +60,7 @@ class Attributed(Method):
         together = 1 if alone else max(1, job.rows // copies(self.attribution, options))
         parts = zip(torch.split(images, together), torch.split(targets, together), strict=True)
         found = [self._reduced(self._attributed(job, *part, options), part[0], job.probe) for part in parts]
-        maps = torch.cat(found).to(wide(images.dtype))
+        maps = torch.cat(found).to(at_least_float32(images.dtype))
         if self.attribution == "Lime":
             self._warn_if_empty(maps)
         return maps
@@ -121,7 +121,7 @@ class Attributed(Method):
         if attribution.shape != images.shape:
             told = f"an attribution of shape {tuple(attribution.shape)} for images {tuple(images.shape)}"
             raise ModelError(f"{self.name}: Captum gave {told}: name another layer, or choose another attribution")
-        return reduced(attribution)
+        return sum_channels(attribution)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class LayerAttributed(Attributed):
             return super()._reduced(attribution, images, probe)
         size, prefix = images.shape[-2:], prefix_tokens(probe.model)
         first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in CHANNELS_FIRST
-        coarse = reduced(as_grid(attribution, len(images), size, prefix, channels_first=first))
+        coarse = sum_channels(as_grid(attribution, len(images), size, prefix, channels_first=first))
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
@@ -180,7 +180,7 @@ def method_class(name: str) -> type[Attributed]:
         names = [f"captum:{each}" for each in known]
         if name in attr.__all__:
             raise UnknownNameError(f"captum:{name} is no method: {why_not(name)}; known: {', '.join(names)}")
-        raise unknown("method", f"captum:{name}", names)
+        raise unknown_name_error("method", f"captum:{name}", names)
     base = LayerAttributed if takes(name, "__init__", "layer") else Attributed
     about = f"Captum's {name}, Σ_channels |attribution|."
     return type(name, (base,), {"name": f"captum:{name}", "attribution": name, "__doc__": about})

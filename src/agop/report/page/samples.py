@@ -16,7 +16,7 @@ from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import Cell
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12
@@ -114,7 +114,7 @@ def _defined(value: float) -> float | None:
 def _by_class(run: Run, scenario: str, background: str, found: Gallery) -> dict[str, Any] | None:
     """diag(M) of each predicted class, its channels summed; of many classes those of the samples."""
     path = run.folder / "cells" / Cell(scenario, background, 0).name / "agop.safetensors"
-    diagonals = load(read_whole(path)).get("class_diagonals") if path.exists() else None
+    diagonals = load(read_bytes(path)).get("class_diagonals") if path.exists() else None
     if diagonals is None:
         return None
     every = list(range(len(diagonals)))

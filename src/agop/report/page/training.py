@@ -11,7 +11,7 @@ from safetensors.numpy import load
 from agop.report.page.maps import encoded, quantised, reduced
 from agop.report.run import Run
 from agop.runs.spec import Cell
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 _MOST_FRAMES = 60
 
@@ -49,7 +49,7 @@ def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
     if not paths:
         return None
     chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FRAMES)).round().astype(int))
-    maps = np.stack([load(read_whole(paths[index]))["diagonal"].sum(axis=0) for index in chosen])
+    maps = np.stack([load(read_bytes(paths[index]))["diagonal"].sum(axis=0) for index in chosen])
     small = reduced(maps.astype(np.float64))
     return {
         "steps": [int(paths[index].stem.removeprefix("step-")) for index in chosen],

@@ -10,7 +10,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from agop.errors import FileError
-from agop.system.files import read_whole
+from agop.system.files import read_bytes
 
 ARCHIVES = ("CLEVR-XAI_v1.0.zip", "CLEVR-XAI_v1.0_images_masks.zip")
 PAGE = "https://github.com/ahmedmagdiosman/clevr-xai/releases"
@@ -70,7 +70,7 @@ def _folders(path: Path) -> list[Path]:
 
 def _read(path: Path) -> bytes:
     try:
-        return read_whole(path)
+        return read_bytes(path)
     except FileError as error:
         raise Damaged(str(error)) from error
 

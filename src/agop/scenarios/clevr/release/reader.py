@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from agop.errors import FileError, InputError
-from agop.registry import unknown
+from agop.registry import unknown_name_error
 from agop.scenarios.clevr.release import truth
 from agop.scenarios.clevr.release.archive import NEXT_STEP, Files
 from agop.scenarios.clevr.release.masks import Mask
@@ -84,7 +84,7 @@ def read_release(folder: Path, report: Callable[[str], None] = lambda line: None
     questions pass the 60 % rule, which is how the paper comes by 4,952 of 10,000 scenes.
     """
     if questions not in QUESTIONS:
-        raise unknown("kind of question", questions, QUESTIONS)
+        raise unknown_name_error("kind of question", questions, QUESTIONS)
     release = Release(Files(Path(folder)), questions)
     report("reading the scenes and questions")
     asked = list(_asked(release))

@@ -16,8 +16,8 @@ from PIL import Image
 from agop.errors import FileError, InputError
 from agop.scenarios.clevr.release.masks import Mask, as_released, painted
 from agop.scenarios.clevr.release.questions import questions_about
-from agop.system.files import read_whole, write_whole
-from agop.system.processes import in_processes
+from agop.system.files import read_bytes, write_atomically
+from agop.system.processes import map_in_processes
 from agop.system.progress import track
 
 Drawn = tuple[dict[str, Any], NDArray[np.uint8], Mask]
@@ -35,14 +35,14 @@ def write_release(folder: Path, draw: Draw, indices: Sequence[int], about: dict[
         raise InputError(f"jobs is {jobs}: give 1 or more")
     _open(folder, about)
     missing = [index for index in indices if not _is_whole(folder, index)]
-    written = in_processes(partial(_write, folder, draw), missing, jobs)
+    written = map_in_processes(partial(_write, folder, draw), missing, jobs)
     for _ in track(missing, "drawing scenes"):
         next(written)
-    scenes = [json.loads(read_whole(_scene_file(folder, index))) for index in indices]
+    scenes = [json.loads(read_bytes(_scene_file(folder, index))) for index in indices]
     asked = [question for scene in scenes if (question := _asked(scene)) is not None]
     info = {"split": "unique", "version": "1.0", "drawn": about}
-    write_whole(folder / "CLEVR-XAI_simple_questions.json", _json({"info": info, "questions": asked}))
-    write_whole(folder / "CLEVR-XAI_scenes.json", _json({"info": info, "scenes": scenes}))
+    write_atomically(folder / "CLEVR-XAI_simple_questions.json", _json({"info": info, "questions": asked}))
+    write_atomically(folder / "CLEVR-XAI_scenes.json", _json({"info": info, "scenes": scenes}))
 
 
 def _open(folder: Path, about: dict[str, Any]) -> None:
@@ -53,9 +53,9 @@ def _open(folder: Path, about: dict[str, Any]) -> None:
     if not begun.exists():
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no drawn scenes: name another folder")
-        write_whole(begun, _json(about))
+        write_atomically(begun, _json(about))
     try:
-        there = json.loads(read_whole(begun))
+        there = json.loads(read_bytes(begun))
     except ValueError as error:
         raise FileError(f"{begun} is not whole JSON ({error}): name another folder, or delete this one") from error
     if there != json.loads(_json(about)):
@@ -72,14 +72,14 @@ def _write(folder: Path, draw: Draw, index: int) -> None:
     objects = [one | {"mask_color": colour} for one, colour in zip(scene["objects"], colours, strict=True)]
     names = {"split": "unique", "image_index": index, "image_filename": name, "mask_filename": name}
     scene = scene | names | {"objects": objects}
-    write_whole(folder / "images" / name, _png(picture))
-    write_whole(folder / "masks" / name, _png(mask_picture))
+    write_atomically(folder / "images" / name, _png(picture))
+    write_atomically(folder / "masks" / name, _png(mask_picture))
     question = _asked(scene)
     if question is not None:
         queried = question["program"][-2]["_output"]
         for kind, mask in (("single_object", masks[queried]), ("all_objects", np.logical_or.reduce(masks))):
-            write_whole(_truth_file(folder, kind, index), _npy(as_released(mask)))
-    write_whole(_scene_file(folder, index), _json(scene))
+            write_atomically(_truth_file(folder, kind, index), _npy(as_released(mask)))
+    write_atomically(_scene_file(folder, index), _json(scene))
 
 
 def _asked(scene: dict[str, Any]) -> dict[str, Any] | None:

@@ -20,8 +20,8 @@ from agop.scenarios.clevr.release.questions import Sample, dominance, questions_
 from agop.scenarios.clevr.release.reader import KINDS
 from agop.scenarios.clevr.render.raycast import object_masks, render
 from agop.scenarios.clevr.render.scene import Scene, random_scene
-from agop.system.files import read_whole, write_whole
-from agop.system.processes import in_processes
+from agop.system.files import read_bytes, write_atomically
+from agop.system.processes import map_in_processes
 from agop.system.progress import track
 
 # A new number for every change of the pictures: what another version drew is not used.
@@ -39,7 +39,7 @@ def drawn(samples: int, size: int = 64, seed: int = 0, jobs: int = 1, cache: Pat
     chunks = range(-(-samples // _A_CHUNK))
     missing = [chunk for chunk in chunks if not _whole(folder, chunk)]
     work = partial(_draw_chunk, folder, size, seed)
-    for _ in track(in_processes(work, missing, jobs), "drawing scenes", total=len(missing), show=bool(missing)):
+    for _ in track(map_in_processes(work, missing, jobs), "drawing scenes", total=len(missing), show=bool(missing)):
         pass
     parts = [_read_chunk(folder, chunk) for chunk in chunks]
     joined = {name: np.concatenate([part[name] for part in parts])[:samples] for name in parts[0]}
@@ -88,15 +88,15 @@ def _draw_chunk(folder: Path, size: int, seed: int, chunk: int) -> None:
         scenes=np.array([sample.image_index for _, sample in found]),
         masks=np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
     )
-    write_whole(_path(folder, chunk), buffer.getvalue())
-    write_whole(_path(folder, chunk).with_suffix(".sha256"), _digest(buffer.getvalue()))
+    write_atomically(_path(folder, chunk), buffer.getvalue())
+    write_atomically(_path(folder, chunk).with_suffix(".sha256"), _digest(buffer.getvalue()))
 
 
 def _whole(folder: Path, chunk: int) -> bool:
     path = _path(folder, chunk)
     if not path.exists() or not path.with_suffix(".sha256").exists():
         return False
-    whole = _digest(read_whole(path)) == read_whole(path.with_suffix(".sha256"))
+    whole = _digest(read_bytes(path)) == read_bytes(path.with_suffix(".sha256"))
     if not whole:
         warn(f"{path} is not what was written there: its scenes are drawn again")
     return whole
@@ -105,7 +105,7 @@ def _whole(folder: Path, chunk: int) -> bool:
 def _read_chunk(folder: Path, chunk: int) -> dict[str, NDArray[np.generic]]:
     path = _path(folder, chunk)
     try:
-        with np.load(io.BytesIO(read_whole(path)), allow_pickle=False) as file:
+        with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
             return {name: file[name] for name in ("pictures", "labels", "scenes", "masks")}
     except (ValueError, KeyError, BadZipFile) as error:
         raise FileError(f"{path} cannot be read: delete it, and its scenes are drawn again ({error})") from error
