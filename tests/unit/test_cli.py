@@ -17,7 +17,7 @@ from agop.cli.main import main
 from agop.networks import CNN8by8
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
-from tests.command import run
+from tests.command import run, run_process
 
 MODEL = ("agop.networks:CNN8by8", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
 
@@ -146,7 +146,7 @@ def test_a_bug_in_the_user_s_forward_pass_is_one_line_unless_asked_for(folder):
     )
     done = run("fit", "bug:M", "data", "--size", "8", folder=folder)
     assert done.stderr == "error: KeyError: 'key' (AGOP_TRACEBACK=1 shows where)\n"
-    assert "bug.py" in run("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1").stderr
+    assert "bug.py" in run_process("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1").stderr
 
 
 def test_class_folders_in_another_order_are_noticed(folder):

@@ -15,7 +15,7 @@ import agop
 from agop import methods
 from agop.errors import InputError, UnknownNameError
 from agop.networks import CNN8by8
-from tests.command import run
+from tests.command import run, run_process
 
 MINE = '''
 from dataclasses import dataclass
@@ -225,7 +225,7 @@ def test_the_bench_does_not_go_on_with_another_method_under_the_same_name(folder
 @pytest.mark.slow
 def test_the_ranks_of_torchrun_find_it(folder):
     before = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "agop")
-    done = run(*BENCH, *CHOSEN, "--jobs", "1", "--out", "ranks", folder=folder, before=before)
+    done = run_process(*BENCH, *CHOSEN, "--jobs", "1", "--out", "ranks", folder=folder, before=before)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (folder / "ranks" / "rows.jsonl").read_text().splitlines()]
     assert {row["method"] for row in rows if row["metric"] == "energy"} == {"vanilla", *NAMES}
