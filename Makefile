@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-# Two processes of one thread each, a file of tests after the other: many tests wait for processes of their own.
+# Two worker processes with one thread each. A test file stays in one worker.
 TWO := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -10,39 +10,39 @@ TWO := -n 2 --dist loadfile
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(READY)  ## the paper's first experiment: train, explain, score and check its claims (seven minutes on two cores)
+demo: $(READY)  ## run the paper's first experiment and write its report (7 minutes on 2 cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 	@$(BIN)/agop report runs/xai-tris > /dev/null
 	@echo "open runs/xai-tris/index.html"
 
-test: $(READY)  ## run the tests
+test: $(READY)  ## run the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO)
 
-check: $(READY) lint  ## what continuous integration runs: ruff, strict mypy, all tests
+check: $(READY) lint  ## run ruff, strict mypy, and all tests except the nightly ones, as in continuous integration
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly"
 
-nightly: $(READY)  ## ResNet-50 and ViT-B/16 at 224 px within 4 GiB, with every method (forty minutes on two busy cores)
+nightly: $(READY)  ## test ResNet-50 and ViT-B/16 at 224 px: every method within 4 GiB (40 minutes on 2 busy cores)
 	$(BIN)/python -m pytest -m nightly
 
-lint: $(READY)  ## ruff and strict mypy
+lint: $(READY)  ## run ruff and strict mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-speed: $(READY)  ## measure the speed claims as ratios in one run (eight minutes)
+bench-speed: $(READY)  ## measure the speed claims, as ratios (8 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-pictures: $(READY)  ## make the README's pictures anew, by its example (two minutes)
+pictures: $(READY)  ## update the README's example images (2 minutes)
 	$(BIN)/python examples/train_and_explain.py
 	cp demo/linear.png demo/translations_rotations.png docs/pictures/
 
-screenshots: $(READY) runs/xai-tris/rows.jsonl  ## make the README's screenshots anew, with chromium (seconds after `make demo`)
+screenshots: $(READY) runs/xai-tris/rows.jsonl  ## update the README's screenshots; needs chromium (seconds after `make demo`)
 	$(BIN)/python docs/make_screenshots.py runs/xai-tris docs/pictures
 
 runs/xai-tris/rows.jsonl: | $(READY)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
-results: $(READY)  ## make docs/results.md anew: 10 seeds of XAI-TRIS, one of CLEVR-XAI (an hour on two cores)
+results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 1 of CLEVR-XAI (an hour on 2 cores)
 	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xai-tris-10
 	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --masks signed \
 		--scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
@@ -50,13 +50,13 @@ results: $(READY)  ## make docs/results.md anew: 10 seeds of XAI-TRIS, one of CL
 	$(BIN)/python docs/make_results.py runs/xai-tris-10 runs/xor-signed runs/clevr-xai > docs/results.md
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png
 
-clean:  ## remove the environment and what the examples wrote
+clean:  ## remove .venv, demo and runs
 	rm -rf .venv demo runs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@# Beside the environment, not in it: this torchvision cannot be imported with every torch build, and then
-	@# other libraries fail next to it. The tests that need it put it on their path.
+	@# In a separate folder: this torchvision fails to import with some torch builds, and then breaks other libraries.
+	@# Tests that need torchvision or timm add the folder to their path.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/beside -c constraints.txt torchvision timm
 	@touch $@

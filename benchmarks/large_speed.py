@@ -1,4 +1,4 @@
-"""What each method costs on networks people use, at 224 px: a sample's time over one forward and backward pass."""
+"""Cost of each method on common networks at 224 px: time per sample over the time of one forward and backward pass."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import agop
 from agop.methods import IntegratedGradients, Method, SmoothGrad
 from measure import seconds, spread
 
-# Of 50; the cost is linear in them.
+# Instead of 50: the cost is linear in the number of points.
 _POINTS = 2
 _REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A method's time a sample over that of one forward and backward pass, the milliseconds of both, and the spread."""
+    """A method's time per sample over that of one forward and backward pass, both times in ms, and their spread."""
 
     network: str
     method: str
@@ -43,23 +43,23 @@ def _costs(name: str, network: nn.Module) -> list[Cost]:
     image = torch.randn(1, 3, 224, 224)
     prior = agop.AGOP(torch.rand(3, 224, 224, dtype=torch.float64), 1)
     sides: dict[str, Callable[[], object]] = {"": lambda: one_pass(network, image)}
-    for told, method in _methods().items():
-        sides[told] = lambda method=method: agop.explain(network, image, method, prior)  # type: ignore[misc]
-    taken: dict[str, list[float]] = {told: [] for told in sides}
-    one_pass(network, image)  # the first one is slower
+    for label, method in _methods().items():
+        sides[label] = lambda method=method: agop.explain(network, image, method, prior)  # type: ignore[misc]
+    times: dict[str, list[float]] = {label: [] for label in sides}
+    one_pass(network, image)  # warm-up
     for _ in range(_REPEATS):
-        for told, side in sides.items():
-            taken[told].append(seconds(side, 1))
-    middle = {told: statistics.median(spent) * 1e3 for told, spent in taken.items()}
-    below = middle.pop("")
+        for label, side in sides.items():
+            times[label].append(seconds(side, 1))
+    medians = {label: statistics.median(values) * 1e3 for label, values in times.items()}
+    pass_ms = medians.pop("")
     return [
-        Cost(name, told, ms / below, ms, below, max(spread(taken[told]), spread(taken[""])))
-        for told, ms in middle.items()
+        Cost(name, label, ms / pass_ms, ms, pass_ms, max(spread(times[label]), spread(times[""])))
+        for label, ms in medians.items()
     ]
 
 
 def _methods() -> dict[str, str | Method]:
-    """Every method by what the table calls it; those of 50 points with a few."""
+    """Every method by its label in the table. Methods with 50 points get `_POINTS`."""
     few: dict[str, Method] = {
         "integrated-gradients": IntegratedGradients(steps=_POINTS),
         "smoothgrad": SmoothGrad(samples=_POINTS),
@@ -70,7 +70,7 @@ def _methods() -> dict[str, str | Method]:
 
 
 def one_pass(network: nn.Module, image: Tensor) -> None:
-    """A forward pass, and a backward pass to the image, by torch alone."""
+    """One forward pass and one backward pass to the image, in plain torch."""
     leaf = image.clone().requires_grad_()
     logits = network(leaf).logits
     torch.autograd.grad(logits[0, logits.argmax()], leaf)

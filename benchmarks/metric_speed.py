@@ -1,4 +1,4 @@
-"""The metrics against the bare forward passes they need, and against Quantus."""
+"""Speed of the metrics, compared with the forward passes they need and with Quantus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from agop import metrics
 from agop.networks import CNN8by8, ResNet18
-from measure import Ratio, measured
+from measure import Ratio, measure_ratio
 
 
 def metric_ratios() -> list[Ratio]:
@@ -24,10 +24,10 @@ def metric_ratios() -> list[Ratio]:
 
 
 def curves(name: str, model: nn.Module, images: Tensor, rows: int, steps: int) -> Ratio:
-    """Deletion and insertion, and nothing but the forward passes of their 2 · (steps + 1) pictures an image."""
+    """Deletion and insertion over the forward passes they need: 2 · (steps + 1) per image."""
     maps = torch.rand(len(images), *images.shape[2:])
-    together = images.repeat(max(1, rows // len(images)), 1, 1, 1)
-    passes = -(-2 * (steps + 1) * len(images) // len(together))
+    batch = images.repeat(max(1, rows // len(images)), 1, 1, 1)
+    passes = -(-2 * (steps + 1) * len(images) // len(batch))
 
     def ours() -> None:
         metrics.deletion(model, images, maps, steps=steps, batch_size=rows)
@@ -36,17 +36,19 @@ def curves(name: str, model: nn.Module, images: Tensor, rows: int, steps: int) -
     def bare() -> None:
         with torch.no_grad():
             for _ in range(passes):
-                model(together)
+                model(batch)
 
-    return measured(f"deletion + insertion ÷ bare forward passes, {name}", ours, bare, 1.3, at_least=False, repeats=3)
+    return measure_ratio(
+        f"deletion + insertion ÷ bare forward passes, {name}", ours, bare, 1.3, at_least=False, repeats=3
+    )
 
 
 def against_quantus() -> list[Ratio]:
-    """Scores of 1,000 maps at 8×8, as each library's user calls them."""
+    """Scores of 1,000 maps at 8×8, through each library's public interface."""
     maps, masks, images = torch.rand(1000, 8, 8), torch.rand(1000, 8, 8) < 0.2, torch.randn(1000, 1, 8, 8)
     masks[:, 0, 0] = True
     model, ratios = CNN8by8().eval(), []
-    given = {
+    arguments = {
         "model": model, "x_batch": images.numpy(), "y_batch": np.zeros(1000, int), "a_batch": maps.numpy()[:, None],
         "s_batch": masks.numpy()[:, None], "device": "cpu", "channel_first": True,
     }  # fmt: skip
@@ -58,10 +60,12 @@ def against_quantus() -> list[Ratio]:
     for name, theirs in pairs:
         rival: Any = theirs(normalise=False, disable_warnings=True)
         ours = metrics.get(name)
-        ratios.append(_ratio(name, lambda rival=rival: rival(**given), lambda ours=ours: ours(maps, masks), 50))
+        ratios.append(_ratio(name, lambda rival=rival: rival(**arguments), lambda ours=ours: ours(maps, masks), 50))
     flipping: Any = quantus.PixelFlipping(normalise=False, disable_warnings=True, return_auc_per_sample=True)
     ratios.append(
-        _ratio("pixel flipping", lambda: flipping(**given), lambda: metrics.deletion(model, images, maps, target=0), 10)
+        _ratio(
+            "pixel flipping", lambda: flipping(**arguments), lambda: metrics.deletion(model, images, maps, target=0), 10
+        )
     )
     return ratios
 
@@ -69,4 +73,4 @@ def against_quantus() -> list[Ratio]:
 def _ratio(name: str, theirs: Any, ours: Any, bar: float) -> Ratio:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return measured(f"{name}, 1,000 maps at 8×8: Quantus ÷ ours", theirs, ours, bar, at_least=True, repeats=3)
+        return measure_ratio(f"{name}, 1,000 maps at 8×8: Quantus ÷ ours", theirs, ours, bar, at_least=True, repeats=3)

@@ -1,6 +1,6 @@
-"""Speed as ratios measured in one run: both sides interleaved, medians, and how noisy the run was.
+"""Speed claims as ratios of median times. Both sides are measured in one run, interleaved, with the noise of the run.
 
-Prints a table, writes benchmarks/speed.json, and exits with 1 if a bar is missed.
+Prints a table, writes benchmarks/speed.json, and exits with code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import Tensor, nn
 import agop
 from agop.networks import CNN8by8, ResNet18
 from large_speed import large_costs
-from measure import Ratio, measured, seconds
+from measure import Ratio, measure_ratio, seconds
 from metric_speed import metric_ratios
 
 
 def per_sample_loop(model: nn.Module, images: Tensor) -> None:
-    """The paper's algorithm: a forward and a backward pass each."""
+    """The paper's algorithm: one forward and one backward pass per image."""
     for image in images:
         leaf = image[None].clone().requires_grad_()
         logits = model(leaf)
@@ -36,7 +36,7 @@ def per_sample_loop(model: nn.Module, images: Tensor) -> None:
 
 def gradients(name: str, model: nn.Module, images: Tensor, bar: float) -> Ratio:
     model.eval()
-    return measured(
+    return measure_ratio(
         f"input gradients, batch 64, {name}: per-sample loop ÷ ours",
         lambda: per_sample_loop(model, images),
         lambda: agop.input_gradients(model, images),
@@ -61,20 +61,22 @@ def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ra
         plain()
         hook.step(images, labels)
 
-    return measured(f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=9)
+    return measure_ratio(
+        f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=9
+    )
 
 
 def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
-    """The setting of a rival that is fastest here."""
+    """The rival's fastest setting on this machine."""
 
-    def taken(setting: int | None) -> float:
+    def shortest_time(setting: int | None) -> float:
         return min(seconds(lambda: run(setting), 1) for _ in range(4))
 
-    return min(settings, key=taken)
+    return min(settings, key=shortest_time)
 
 
 def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float, float], prepared: bool) -> list[Ratio]:
-    """Integrated Gradients and SmoothGrad against Captum at its best batch setting."""
+    """Integrated Gradients and SmoothGrad, compared with Captum at its fastest batch setting."""
     model.eval()
     targets = model(images).argmax(1)
     ours = agop.prepare(model) if prepared else model
@@ -107,7 +109,7 @@ def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float,
         ("smoothgrad", smoothed, together, bars[1]),
     ):
         ratios.append(
-            measured(
+            measure_ratio(
                 f"{method}, 50 passes, {which}: Captum (best setting: {setting}) ÷ ours",
                 lambda theirs=theirs, setting=setting: theirs(setting),
                 lambda method=method: agop.explain(ours, images, method, target=targets),
@@ -116,13 +118,14 @@ def path_methods(name: str, model: nn.Module, images: Tensor, bars: tuple[float,
                 repeats=7,
             )
         )
-    expected, found = integrated(rows), agop.explain(ours, images, "integrated-gradients", target=targets)
+    expected, maps = integrated(rows), agop.explain(ours, images, "integrated-gradients", target=targets)
     if not prepared:
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
-    # Folding rounds, and where that moves a point over a ReLU's kink single pixels differ more: compare the whole.
-    error = float((found - expected).norm() / expected.norm())
+        torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
+    # Folding changes the rounding. Where that moves a value across a ReLU's kink, single pixels differ more, so
+    # compare whole maps by norm.
+    error = float((maps - expected).norm() / expected.norm())
     if error > 1e-3:
-        raise SystemExit(f"not the same result: {which} differs from Captum by {error:.2g} of its norm")
+        raise SystemExit(f"{which}: maps differ from Captum's by {error:.2g} of their norm, more than 1e-3")
     return ratios
 
 
@@ -134,14 +137,16 @@ def agop_methods() -> list[Ratio]:
         ("ResNet-18, 64 px", large, torch.randn(16, 3, 64, 64)),
     ):
         prior = agop.fit(model, [images], only_correct=False, progress=False)
-        weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # used in this turn
+        weighted = lambda: agop.explain(model, images, "agop-weighted", prior)  # noqa: B023, E731  # called at once
         vanilla = lambda: agop.explain(model, images, "vanilla")  # noqa: B023, E731
-        ratios.append(measured(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=15))
+        ratios.append(
+            measure_ratio(f"agop-weighted ÷ vanilla, {name}", weighted, vanilla, 1.05, at_least=False, repeats=15)
+        )
     photo, thousand = torch.randn(1, 3, 224, 224), torch.zeros(1, 3, 224, 224).expand(1000, -1, -1, -1)
     prior = agop.fit(large, [photo], only_correct=False, progress=False)
     with torch.no_grad():
         ratios.append(
-            measured(
+            measure_ratio(
                 "agop-global, 1,000 maps at 224 px ÷ one forward pass of ResNet-18",
                 lambda: agop.explain(large, thousand, "agop-global", prior),
                 lambda: large(photo),
@@ -154,14 +159,14 @@ def agop_methods() -> list[Ratio]:
 
 
 def memory_growth() -> dict[str, int]:
-    """Bytes the hook keeps after 10 and after 100 steps on 64×64 images."""
+    """Bytes in the hook's state after 10 and after 100 steps on 64×64 images."""
     model, images = ResNet18(2), torch.randn(2, 3, 64, 64)
-    labels, hook, kept = torch.tensor([0, 1]), agop.AGOPTrainingHook(model, only_correct=False), {}
+    labels, hook, sizes = torch.tensor([0, 1]), agop.AGOPTrainingHook(model, only_correct=False), {}
     for step in range(1, 101):
         hook.step(images, labels)
         if step in (10, 100):
-            kept[str(step)] = sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, Tensor))
-    return kept
+            sizes[str(step)] = sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, Tensor))
+    return sizes
 
 
 def main() -> int:
@@ -169,7 +174,7 @@ def main() -> int:
     small, large = torch.randn(64, 1, 8, 8), torch.randn(64, 3, 64, 64)
     console = Console()
     ratios: list[Ratio] = []
-    with console.status("measuring, some minutes"):
+    with console.status("measuring, takes several minutes"):
         ratios += [gradients("CNN8by8", CNN8by8(), small, 20), gradients("ResNet-18, 64 px", ResNet18(2), large, 4)]
         ratios += [
             training_step("CNN8by8", CNN8by8(), small, 2.0),
@@ -180,7 +185,7 @@ def main() -> int:
             ratios += path_methods("ResNet-18, 64 px", ResNet18(2), large[:4], (bar, bar), prepared)
         ratios += agop_methods()
         ratios += metric_ratios()
-        kept = memory_growth()
+        sizes = memory_growth()
         costs = large_costs()
     table = Table("what", "ratio", "bar", "noise", "", title="Ratios of median times")
     for r in ratios:
@@ -188,10 +193,10 @@ def main() -> int:
         table.add_row(r.what, f"{r.ratio:.3g}", bar, f"±{r.noise:.0%}", "holds" if r.holds else "[red]missed[/]")
     console.print(table)
     console.print(
-        f"kept by the hook after 10 and 100 steps: {kept['10']:,} and {kept['100']:,} bytes (3·64·64 float64 + counts)"
+        f"hook state in bytes after 10 and 100 steps: {sizes['10']:,} and {sizes['100']:,} (3·64·64 float64 + counts)"
     )
     large = Table(
-        "network", "method", "passes", "noise", "ms", title="Cost of a sample at 224 px, in forward and backward passes"
+        "network", "method", "passes", "noise", "ms", title="Cost per sample at 224 px, in forward and backward passes"
     )
     for c in costs:
         large.add_row(c.network, c.method, f"{c.passes:.2g}", f"±{c.noise:.0%}", f"{c.method_ms:.3g}")
@@ -205,11 +210,11 @@ def main() -> int:
     result = {
         "about": about,
         "ratios": [asdict(r) | {"holds": r.holds} for r in ratios],
-        "hook_bytes": kept,
+        "hook_bytes": sizes,
         "large": list(map(asdict, costs)),
     }
     Path(__file__).with_suffix(".json").write_text(json.dumps(result, indent=1) + "\n")
-    return 0 if all(r.holds for r in ratios) and kept["10"] == kept["100"] else 1
+    return 0 if all(r.holds for r in ratios) and sizes["10"] == sizes["100"] else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""ResNet-50 and ViT-B/16 at 224 px: every method, fit and evaluate, by default calls within 4 GiB."""
+"""ResNet-50 and ViT-B/16 at 224 px: every method, fit and evaluate stay within 4 GiB with default options."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import agop
 
 pytestmark = pytest.mark.nightly
 MODELS = ("resnet-50", "vit-b-16")
-BAR = 4 * 1024
+LIMIT_MIB = 4 * 1024
 
 CODE = """
     import sys, warnings
@@ -25,33 +25,33 @@ CODE = """
     shape = (3, 224, 224)
     prior = agop.AGOP(torch.rand(shape, dtype=torch.float64), 1)
     if job == "fit":
-        # What a user's loader gives: more than goes through the model at once.
+        # A loader's batch may be larger than what goes through the model at once.
         prior = agop.fit(model, [torch.randn(64, *shape)], only_correct=False, progress=False)
-        right = prior.count == 64 and bool(prior.diagonal.isfinite().all())
+        correct = prior.count == 64 and bool(prior.diagonal.isfinite().all())
     elif job == "evaluate":
         masks = torch.zeros(8, 224, 224, dtype=torch.bool)
         masks[:, 50:150, 50:150] = True
-        chosen = {"methods": ["vanilla", "agop-weighted"], "steps": 8}
-        table = agop.evaluate(model, torch.randn(8, *shape), masks, prior=prior, **chosen)
-        right = all(bool(scores.isfinite().all()) for of in table.scores.values() for scores in of.values())
+        options = {"methods": ["vanilla", "agop-weighted"], "steps": 8}
+        table = agop.evaluate(model, torch.randn(8, *shape), masks, prior=prior, **options)
+        correct = all(bool(s.isfinite().all()) for scores in table.scores.values() for s in scores.values())
     else:
-        # Methods of many passes fill them with one image; the others need as many as fit into one.
+        # Methods with many passes fill a batch with one image; the others need several images.
         images = torch.randn(1 if job in ("integrated-gradients", "smoothgrad") else 8, *shape)
         maps = agop.explain(model, images, job, prior if agop.methods.get(job).needs_prior else None)
-        right = maps.shape == (len(images), 224, 224) and bool(maps.isfinite().all()) and bool(maps.any())
-    # Not ru_maxrss, which a child inherits from its parent.
+        correct = maps.shape == (len(images), 224, 224) and bool(maps.isfinite().all()) and bool(maps.any())
+    # Not ru_maxrss: a child process inherits its parent's value.
     peak = next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))
-    print(right, peak)
+    print(correct, peak)
 """
 
 
 @pytest.mark.parametrize("job", ["fit", "evaluate", *agop.methods.names()])
 @pytest.mark.parametrize("model", MODELS)
-def test_peak_memory(model, job):
+def test_peak_memory_stays_below_the_limit(model, job):
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(CODE), model, job]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    right, peak = done.stdout.split()[-2:]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    assert process.returncode == 0, process.stderr
+    correct, peak = process.stdout.split()[-2:]
     print(f"{model} {job}: {peak} MiB")
-    assert right == "True"
-    assert int(peak) < BAR
+    assert correct == "True"
+    assert int(peak) < LIMIT_MIB
