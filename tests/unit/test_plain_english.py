@@ -86,7 +86,8 @@ def test_dialect_is_found(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "the name stands for a class", "it stands on the floor", "a standard way to understand", "there is no mask", "if there\n    is no mask",
+        "the name stands for a class", "it stands on the floor",
+        "a standard way to understand", "there is no mask", "if there\n    is no mask",
         "this is no longer needed", "it scores no better and is no better", "if there are none, raise",
         "None if both are None", "images are too large, too many or empty", "once a batch is complete",
         "the token `untold` and the name gold_toldo",
