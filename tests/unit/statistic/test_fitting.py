@@ -5,8 +5,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import agop
 from agop.errors import GradientError, InputError, NoSamplesError
 from tests import zoo
-from tests.unit.test_preparing import trained_resnet
-from tests.unit.test_training import algorithm_1, batches
+from tests.unit.model.test_preparing import trained_resnet
+from tests.unit.statistic.test_hook import algorithm_1, batches
 
 
 @pytest.mark.parametrize("kind", zoo.KINDS)
