@@ -53,8 +53,8 @@ def test_fit_writes_a_prior_with_the_preprocessing_in_it(folder):
     prior = agop.AGOP.load(folder / "prior.safetensors")
     assert 30 < prior.count <= 60
     assert prior.class_counts.sum() == prior.count
-    assert prior.provenance["data"]["classes"] == ["class0", "class1"]
-    assert prior.provenance["data"]["preprocessing"]["size"] == [8, 8]
+    assert prior.provenance.data.classes == ("class0", "class1")
+    assert prior.provenance.data.preprocessing["size"] == [8, 8]
 
 
 def test_fit_gives_what_the_library_gives(folder):

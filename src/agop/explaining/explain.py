@@ -98,8 +98,8 @@ def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, t
     if not isinstance(prior, AGOP):
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)
-    if targets is not None and "classes" in prior.provenance:
-        check_range(targets, prior.provenance["classes"], "target")
+    if targets is not None and prior.provenance.classes is not None:
+        check_range(targets, prior.provenance.classes, "target")
 
 
 def _finite(maps: Tensor, nan: str) -> Tensor:

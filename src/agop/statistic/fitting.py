@@ -16,8 +16,9 @@ from agop.errors import AGOPWarning, FileError, InputError, warn
 from agop.model.preparing import prepare
 from agop.model.probe import check_images, check_model, input_gradients, rows_for
 from agop.model.undisturbed import preserved_random_state
-from agop.statistic.agop import AGOP, CHECKPOINT
+from agop.statistic.agop import AGOP
 from agop.statistic.collector import Collector
+from agop.statistic.provenance import CHECKPOINT
 from agop.system.progress import track
 
 _IMAGE_KEYS = ("pixel_values", "images", "image", "x")

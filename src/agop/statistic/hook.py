@@ -12,8 +12,9 @@ from agop.errors import FileError, InputError, warn
 from agop.model.fingerprint import parameters_digest
 from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
-from agop.statistic.agop import AGOP, TRAINING
+from agop.statistic.agop import AGOP
 from agop.statistic.collector import Collector
+from agop.statistic.provenance import TRAINING
 from agop.system.distributed import rank_and_world_size
 
 
@@ -84,8 +85,8 @@ class AGOPTrainingHook:
 
     def so_far(self) -> AGOP:
         """The statistic of this process alone. No collective: `finalize` joins all ranks."""
-        place = dict(zip(("rank", "ranks"), rank_and_world_size(), strict=True))
-        return self._agop(self._collector.sums, **place, parameters=parameters_digest(self.model))
+        rank, ranks = rank_and_world_size()
+        return self._agop(self._collector.sums, rank=rank, ranks=ranks, parameters=parameters_digest(self.model))
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed training needs: tensors and plain values only."""
@@ -122,7 +123,8 @@ class AGOPTrainingHook:
             return
         try:
             snapshot = self.so_far()
-            suffix = f"-rank{snapshot.provenance['rank']}" if snapshot.provenance["ranks"] > 1 else ""
+            rank, world_size = rank_and_world_size()
+            suffix = f"-rank{rank}" if world_size > 1 else ""
             snapshot.save(folder / f"step-{self.steps:08d}{suffix}.safetensors")
         except FileError as error:
             warn(f"no snapshot at step {self.steps}, training goes on: {error}")

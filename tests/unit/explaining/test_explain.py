@@ -3,11 +3,12 @@ import torch
 
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, PriorError, UnknownNameError
+from agop.statistic.provenance import Provenance
 from tests import zoo
 
 
 def prior() -> agop.AGOP:
-    return agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7, provenance={"classes": 3})
+    return agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7, provenance=Provenance(classes=3))
 
 
 def test_the_nine_methods_of_the_paper_come_first_in_its_order():

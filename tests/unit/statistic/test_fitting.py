@@ -91,7 +91,7 @@ def test_nan_skip_counts_and_reports():
     images = zoo.images(6)
     images[1], images[3] = torch.nan, torch.inf
     prior = agop.fit(zoo.build("plain"), [images], only_correct=False, progress=False, nan="skip")
-    assert (prior.count, prior.provenance["skipped"]) == (4, 2)
+    assert (prior.count, prior.provenance.skipped) == (4, 2)
     kept = agop.fit(zoo.build("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
     torch.testing.assert_close(prior.diagonal, kept.diagonal)
 

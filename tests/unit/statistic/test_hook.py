@@ -154,8 +154,8 @@ def test_snapshots(tmp_path):
     assert names == [f"step-{step:08d}.safetensors" for step in (2, 4, 6)]
     counts = [agop.AGOP.load(tmp_path / name).count for name in names]
     assert counts == sorted(counts)
-    assert agop.AGOP.load(tmp_path / names[-1]).provenance["steps"] == 6
-    assert hook.finalize().provenance["steps"] == 7
+    assert agop.AGOP.load(tmp_path / names[-1]).provenance.steps == 6
+    assert hook.finalize().provenance.steps == 7
 
 
 def test_snapshots_by_default_every_100_steps_and_none_without_a_folder(tmp_path):
@@ -236,7 +236,7 @@ def test_gradients_that_are_not_finite(bad):
     skipping.step(images)
     prior = skipping.finalize()
     assert prior.count == 5
-    assert prior.provenance["skipped"] == 1
+    assert prior.provenance.skipped == 1
     assert prior.diagonal.isfinite().all()
 
 
@@ -271,7 +271,7 @@ def test_a_gradient_that_is_not_finite_at_one_pixel_only(below):
     skipping.step(images)
     kept.step(images[others])
     prior = skipping.finalize()
-    assert (prior.count, prior.provenance["skipped"]) == (5, 1)
+    assert (prior.count, prior.provenance.skipped) == (5, 1)
     torch.testing.assert_close(prior.diagonal, kept.finalize().diagonal)
 
 
@@ -321,4 +321,4 @@ def test_what_was_collected_so_far_is_there_without_an_end():
     prior, so_far = hook.finalize(), hook.so_far()
     assert torch.equal(so_far.diagonal, prior.diagonal)
     assert torch.equal(hook.diagonal, prior.diagonal)
-    assert (so_far.count, so_far.provenance["rank"], so_far.provenance["ranks"]) == (8, 0, 1)
+    assert (so_far.count, so_far.provenance.rank, so_far.provenance.ranks) == (8, 0, 1)
