@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
-from agop.system.distributed import collective, rank_and_world_size
+from agop.system.distributed import rank_and_world_size
 
 # Numbers squared at once: bounds the float64 copy whatever the batch.
 _CHUNK_NUMBERS = 2**18
@@ -72,20 +72,20 @@ class Accumulator:
         A collective: every rank calls it, also one that has seen nothing.
         """
         mine = self.merge(Accumulator(self.per_class))
-        if rank_and_world_size()[1] == 1:
-            return mine
-        with collective():
-            mine._reduce()
+        _, world_size = rank_and_world_size()
+        if world_size > 1:
+            mine._reduce(world_size)
         return mine
 
-    def _reduce(self) -> None:
-        """Become the sums of all ranks, of which some may have no shape yet."""
+    def _reduce(self, world_size: int) -> None:
+        """Replace the sums by those of all ranks. A rank without samples has no shape yet."""
         device = _collective_device()
-        shapes: list[Any] = [None] * dist.get_world_size()
-        shape = None if self.sums is None else (self.classes, tuple(self.sums.shape[1:]))
-        dist.all_gather_object(shapes, shape)
-        for classes, size in (found for found in shapes if found is not None):
-            self._room(classes, torch.Size(size), device)
+        shapes: list[Any] = [None] * world_size
+        dist.all_gather_object(shapes, None if self.sums is None else (self.classes, tuple(self.sums.shape[1:])))
+        for shape in shapes:
+            if shape is not None:
+                classes, size = shape
+                self._room(classes, torch.Size(size), device)
         skipped = torch.tensor(self.skipped, device=device)
         dist.all_reduce(skipped)
         self.skipped = int(skipped)
