@@ -1,4 +1,4 @@
-"""AGOP: the finished statistic of one model over one data set. Read it, save it, load it."""
+"""AGOP: the finished statistic of one model over one data set, and its file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEY = "agop"
 
 @dataclass(frozen=True, eq=False)
 class AGOP:
-    """diag(M) (C,H,W) of a model, by class (K,C,H,W) if asked for, its count and its provenance."""
+    """diag(M) (C,H,W) of a model, optionally per class (K,C,H,W), with the sample count and the provenance."""
 
     diagonal: Tensor
     count: int
@@ -44,7 +44,7 @@ class AGOP:
 
     @classmethod
     def from_sums(cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any) -> AGOP:
-        """The statistic of an accumulator, with where it came from."""
+        """The AGOP of an accumulator, with its provenance."""
         diagonal = sums.diagonal().cpu()
         by_class = sums.class_diagonals()
         provenance = Provenance(
@@ -63,21 +63,21 @@ class AGOP:
 
     @cached_property
     def weights(self) -> Tensor:
-        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0 .. 1: the prior of AGOP-Weighted."""
+        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0..1: the weights of AGOP-Weighted."""
         return (self.diagonal / self._maximum()).sqrt()
 
     @cached_property
     def map(self) -> Tensor:
-        """diag(M) with its channels summed (H,W): the map of AGOP-Global."""
+        """diag(M) summed over channels (H,W): the map of AGOP-Global."""
         self._maximum()
         return self.diagonal.sum(dim=0)
 
     def check(self, model: nn.Module, images: Tensor) -> None:
-        """Raise if the images are of another shape; warn, once a model, if it is another model."""
+        """Raise if the images have another shape. Warn once per model if the prior comes from another model."""
         if images.shape[1:] != self.diagonal.shape:
             raise PriorError(
                 f"the prior is for images of shape {tuple(self.diagonal.shape)}, these have shape "
-                f"{tuple(images.shape[1:])}: resize them, or make a prior for this shape with agop.fit"
+                f"{tuple(images.shape[1:])}: resize them, or compute a prior for this shape with agop.fit"
             )
         if model in self._checked or not self.provenance.model:
             return
@@ -86,12 +86,12 @@ class AGOP:
         if ours["architecture"] != theirs["architecture"]:
             warn(
                 "the prior comes from another model (its parameters have other names or shapes): "
-                "make one for this model with agop.fit"
+                "compute one for this model with agop.fit"
             )
         elif ours["weights"] != theirs["weights"]:
             warn(
                 "the prior comes from a model with other weights: fine for another checkpoint of the "
-                "same training run, else make one for this model with agop.fit"
+                "same training run, else compute one for this model with agop.fit"
             )
 
     @property
@@ -133,14 +133,14 @@ class AGOP:
         if ours != theirs:
             shapes = ["×".join(map(str, shape)) for shape in (theirs, ours)]
             raise InputError(
-                f"preprocessing gives images {shapes[0]}, the AGOP is of images {shapes[1]}: give size and gray "
+                f"preprocessing gives images of shape {shapes[0]}, the AGOP has shape {shapes[1]}: give size and gray "
                 "as in training"
             )
 
     def _check_classes(self, classes: Sequence[str]) -> None:
         count = len(classes) if self.provenance.classes is None else self.provenance.classes
         if isinstance(classes, str) or len(classes) != count:
-            raise InputError(f"there are {len(classes)} class names, the model has {count} classes: give one each")
+            raise InputError(f"there are {len(classes)} class names, the model has {count} classes: give one per class")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AGOP:
@@ -152,8 +152,8 @@ class AGOP:
             file_format = values["format"]
         except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise FileError(
-                f"{path} is not an AGOP file, or was cut short ({type(error).__name__}: {error}): "
-                "make one with agop.fit or AGOPTrainingHook"
+                f"{path} is not an AGOP file, or is truncated ({type(error).__name__}: {error}): "
+                "create one with agop.fit or AGOPTrainingHook"
             ) from error
         if file_format != FORMAT:
             raise FileError(
@@ -179,14 +179,14 @@ class AGOP:
         return f"AGOP({shape}, {self.count:,} samples, {self.provenance.kind or 'made by hand'}{by_class})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy starts with no model checked: models do not travel with their prior.
+        # A copy has no checked models: models aren't pickled with their prior.
         return AGOP, (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
 
     def _maximum(self) -> Tensor:
         maximum = self.diagonal.max()
         if not maximum > 0:
             raise PriorError(
-                f"max diag(M) is {float(maximum)}: the model's logits did not depend on its input; "
+                f"max diag(M) is {float(maximum)}: the model's logits don't depend on its input; "
                 "check the model, or train it longer"
             )
         return maximum
@@ -208,6 +208,6 @@ def _is_consistent(diagonal: Tensor, count: int, by_class: Tensor | None, counts
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its header is a length and a JSON object."""
+    """Metadata of a safetensors file. Its header is a length and a JSON object."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return dict(header["__metadata__"])

@@ -25,8 +25,8 @@ FIT = (
     '{"format": 1, "kind": "one checkpoint", "model": {"architecture": "c8cf2186b874e6cc", "weights": '
     '"3faa66b9f3aa6f45"}, "input_shape": [1, 2, 2], "classes": 2, "count": 3, "skipped": 0, "options": {'
     '"only_correct": false, "per_class": false, "nan": "raise"}, "versions": {"agop": "0.1.0", "torch": '
-    '"2.13.0+cpu", "python": "3.11.7"}, "data": {"classes": ["x", "y"], "preprocessing": {"size": [2, 2], "mean": [0.5], "std": '
-    '[1.0], "gray": true}, "pictures": ' + DIGEST + "}}"
+    '"2.13.0+cpu", "python": "3.11.7"}, "data": {"classes": ["x", "y"], "preprocessing": {"size": [2, 2], "mean": '
+    '[0.5], "std": [1.0], "gray": true}, "pictures": ' + DIGEST + "}}"
 )
 MERGED = FIT.replace(f', "pictures": {DIGEST}', "").removesuffix("}") + (
     ', "merged": [{"name": "a.safetensors", "count": 1, "digest": "3a870fdb7506e211", "pictures": ' + DIGEST + "}, "
