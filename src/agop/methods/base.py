@@ -57,7 +57,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """Base class of methods: a frozen dataclass whose fields are its options. A subclass with a `name` is registered."""
+    """Base class of methods: a frozen dataclass whose fields are its options.
+
+    A subclass with a `name` is registered.
+    """
 
     name: ClassVar[str]
     needs_prior: ClassVar[bool] = False

@@ -82,7 +82,7 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     for file, error, message in [
         ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "no state dict"),
         ("other.pt", ModelError, "does not fit the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
-        ("text.safetensors", FileError, "is not a safetensors file, or was cut short"),
+        ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
         ("nothing.pt", FileError, "nothing.pt cannot be read as weights: No such file"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):

@@ -72,7 +72,7 @@ def test_truncated_file_raises(keep, tmp_path):
     fitted().save(path)
     content = path.read_bytes()
     path.write_bytes(content[: keep if isinstance(keep, int) else int(keep * len(content))])
-    with pytest.raises(FileError, match=r"cut\.safetensors is not an AGOP file, or was cut short"):
+    with pytest.raises(FileError, match=r"cut\.safetensors is not an AGOP file, or is truncated"):
         agop.AGOP.load(path)
 
 
