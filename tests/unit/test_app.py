@@ -217,7 +217,7 @@ def test_only_formats_that_pillow_reads_by_itself_are_taken():
     ("change", "error", "told"),
     [
         ({"model": ""}, ModelError, "no model is named"),
-        ({"model": "nowhere:net"}, ModelError, "there is no module nowhere"),
+        ({"model": "nowhere:net"}, ModelError, "no module named nowhere"),
         ({"model": "torchvision:resnet18"}, ModelError, "would be downloaded: give its weights"),
         ({"model": "timm:resnet18"}, ModelError, "would be downloaded"),
         ({"model": "hf:microsoft/resnet-50"}, ModelError, "not a folder on this machine, and nothing is downloaded"),

@@ -58,7 +58,7 @@ def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
     and neither is used in another way.
     """
     calls = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    read = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+    modules_read = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
     names = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     pairs = []
     for node in graph.nodes:
@@ -67,7 +67,9 @@ def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
             continue
         pair = str(before.target), str(node.target)
         modules = [model.get_submodule(name) for name in pair]
-        alone = all(calls[name] == 1 and name not in read for name in pair) and all(names[id(m)] == 1 for m in modules)
+        alone = all(calls[name] == 1 and name not in modules_read for name in pair) and all(
+            names[id(m)] == 1 for m in modules
+        )
         if alone and _folds(*modules):
             pairs.append(pair)
     return pairs

@@ -19,7 +19,7 @@ from agop.errors import InputError, ModelError
 from agop.model.targets import check_range, class_count, logits_of, predicted, selection
 from agop.model.undisturbed import Parts, undisturbed
 
-# Input values per pass if there is no batch_size. Larger passes weren't faster on a CPU.
+# Default number of input values per pass. Larger passes weren't faster on a CPU.
 _VALUES_PER_PASS = {"cpu": 2**20}
 _VALUES_PER_PASS_ELSEWHERE = 2**23
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

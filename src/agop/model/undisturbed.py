@@ -61,8 +61,7 @@ def undisturbed(parts: Parts) -> Iterator[None]:
 def _tables(module: nn.Module) -> tuple[Table, Table]:
     """A module's own parameters and buffers by name.
 
-    Private in torch, because nothing public does it: the public iterators skip entries that are None, and none of
-    them can remove or exchange an entry.
+    These are private in torch, but its public iterators skip entries that are None and can't exchange or remove one.
     """
     return module._parameters, module._buffers
 

@@ -36,7 +36,7 @@ def import_user_module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             hint = f"omit the .py: {name[:-3]}:…" if name.endswith(".py") else "run this from its folder"
-            raise ModelError(f"there is no module {name}: {hint}") from error
+            raise ModelError(f"no module named {name}: {hint}") from error
         raise ModelError(f"{name} needs {error.name}, which isn't installed") from error
     except Exception as error:  # the user's own code
         raise ModelError(f"{name} can't be imported: {type(error).__name__}: {error}") from error

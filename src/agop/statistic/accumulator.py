@@ -98,7 +98,7 @@ class Accumulator:
     def diagonal(self) -> Tensor:
         """diag(M) (C,H,W): the mean squared gradient over all samples."""
         if self.sums is None or self.count == 0:
-            raise NoSamplesError("there are no samples, so there is no mean")
+            raise NoSamplesError("no samples were counted, so the mean is undefined")
         return self.sums.sum(dim=0) / self.count
 
     def class_diagonals(self) -> Tensor | None:

@@ -67,7 +67,7 @@ class Collector:
         self.consistent = True
 
     def total(self, if_nothing_seen: str) -> Accumulator:
-        """The sums of all ranks. Raises NoSamplesError with the reason if there is no sample."""
+        """The sums of all ranks. Raises NoSamplesError with the reason if no sample was counted."""
         sums = self.sums.sync()
         if sums.count:
             return sums

@@ -124,7 +124,7 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
         ("mine_of_the_tests:Method", "Method has no maps"),
         ("mine_of_the_tests:Wants", r"needs options .*power.*: name an object"),
         ("mine_of_the_tests.py:TimesInput", "omit the .py"),
-        ("nowhere_at_all:TimesInput", "there is no module nowhere_at_all: run this from its folder"),
+        ("nowhere_at_all:TimesInput", "no module named nowhere_at_all: run this from its folder"),
         ("method_raises:Any", "method_raises can't be imported: ZeroDivisionError: division by zero"),
         ("method_taken:TimesInput", "there is already a method named 'vanilla'"),
         ("mine_of_the_tests:", "no method is named"),

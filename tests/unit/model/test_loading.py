@@ -45,7 +45,7 @@ def test_functions_and_modules_load_also_from_the_current_folder(tmp_path, monke
     ("spec", "message"),
     [("resnet18", "does not name a model.*torchvision:NAME"),
      ("agop.networks:CNN8", "did you mean 'agop.networks:CNN8by8'"),
-     ("no_such_package:f", "no module no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
+     ("no_such_package:f", "no module named no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
      ("nothing.pt2", "No such file")],
 )  # fmt: skip
 def test_invalid_specs_raise(spec, message):
@@ -80,10 +80,10 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     Path("text.pt").write_text("hello")
     Path("text.safetensors").write_text("hello")
     for file, error, message in [
-        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "no state dict"),
-        ("other.pt", ModelError, "does not fit the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
+        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
+        ("other.pt", ModelError, "does not match the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
         ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
-        ("nothing.pt", FileError, "nothing.pt cannot be read as weights: No such file"),
+        ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             load_model("agop.networks:CNN8by8", file)
