@@ -1,4 +1,4 @@
-"""Everything of a model and the process that a call must leave as it was."""
+"""The state of a model and the process that a call must not change."""
 
 import random
 

@@ -1,15 +1,17 @@
-"""Models of every kind that people bring, and the slow twin of our gradients."""
+"""Models of many kinds, and the per-sample loop that our batched gradients are checked against."""
 
 from types import SimpleNamespace
 
 import torch
 from torch import Tensor, nn
 
+from agop.networks import ResNet18
+
 CLASSES = 3
 
 
 class Wrapped(nn.Module):
-    """A small convolutional model whose logits come in some wrapping."""
+    """A small convolutional model. `wrap` turns its logits into the output."""
 
     def __init__(self, wrap=lambda logits: logits, classes=CLASSES):
         super().__init__()
@@ -29,7 +31,7 @@ class Wrapped(nn.Module):
 
 
 class Attention(nn.Module):
-    """Patches, a class token, one attention block: a vision transformer in small."""
+    """A small vision transformer: patches, a class token, one attention block."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +59,7 @@ class LayerNormed(nn.Module):
 
 
 class CountingBuffer(Wrapped):
-    """A forward pass that writes to one buffer and replaces another, in eval mode too."""
+    """The forward pass writes to one buffer and replaces another, also in eval mode."""
 
     def __init__(self):
         super().__init__()
@@ -71,7 +73,7 @@ class CountingBuffer(Wrapped):
 
 
 class NoisyInEval(Wrapped):
-    """Draws from every generator there is, in eval mode too."""
+    """Draws from Python's, NumPy's and torch's generator, also in eval mode."""
 
     def forward(self, x):
         import random
@@ -83,14 +85,14 @@ class NoisyInEval(Wrapped):
 
 
 class WritesInput(Wrapped):
-    """Normalises its input in place, as some models do."""
+    """Normalises its input in place."""
 
     def forward(self, x):
         return super().forward(x.sub_(0.5).div_(2))
 
 
 class GrowsBuffers(Wrapped):
-    """Fills in an empty buffer, registers another, exchanges a parameter: all in the forward pass."""
+    """The forward pass fills an empty buffer, registers another and replaces a parameter."""
 
     def __init__(self):
         super().__init__()
@@ -132,6 +134,20 @@ def batch_normed(inplace=False):
     with torch.no_grad():
         for _ in range(3):
             model(torch.randn(8, 3, 12, 12) * 2 + 0.3)
+    return model
+
+
+def trained_resnet() -> nn.Module:
+    """A ResNet-18 whose batch norms have non-trivial statistics and weights."""
+    torch.manual_seed(0)
+    model = ResNet18(4).train()
+    with torch.no_grad():
+        for _ in range(3):
+            model(torch.randn(4, 3, 32, 32) * 2 + 0.5)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.uniform_(-0.5, 0.5)
     return model
 
 
@@ -179,7 +195,7 @@ def plain_logits(output, samples: int) -> Tensor:
 
 
 def per_sample_loop(model: nn.Module, batch: Tensor, targets=None) -> tuple[Tensor, Tensor]:
-    """Algorithm 1 of the paper, a sample at a time: gradients (N,C,H,W) and the classes they are for."""
+    """Gradients (N,C,H,W) and their target classes, one sample at a time, as in the paper's Algorithm 1."""
     model.eval()
     gradients, classes = [], []
     for index, image in enumerate(batch):

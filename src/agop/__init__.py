@@ -25,7 +25,7 @@ __all__ = [
     "plot", "prepare", "scenarios",
 ]  # fmt: skip
 
-# Imported on first use: what reads only files, and --help, should not wait for torch.
+# Imported on first use: --help and commands that only read files don't import torch.
 _HOMES = {
     "AGOP": "statistic.agop", "AGOPError": "errors", "AGOPTrainingHook": "statistic.hook", "AGOPWarning": "errors",
     "evaluate": "evaluating.evaluate", "explain": "explaining.explain", "fit": "statistic.fitting",

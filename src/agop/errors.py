@@ -1,18 +1,18 @@
-"""Every error and warning agop raises on purpose.
+"""The errors and warnings that agop raises on purpose.
 
 AGOPError
-├── InputError (ValueError)       images, labels, targets or options that cannot be used
-│   ├── UnknownNameError          a name that no plug-in carries
-│   ├── LayerError                a layer that does not exist, or has no map to weigh
-│   └── PriorError                a prior that is missing, or does not fit the images
-├── NoSamplesError (ValueError)   a mean over nothing
+├── InputError (ValueError)       invalid images, labels, targets or options
+│   ├── UnknownNameError          a name without a plug-in
+│   ├── LayerError                a layer that doesn't exist or has no feature map
+│   └── PriorError                a prior that is missing or doesn't match the images
+├── NoSamplesError (ValueError)   a mean over no samples
 ├── GradientError (ArithmeticError)   NaN or infinite gradients
-├── ModelError (RuntimeError)     a model that cannot be loaded, run or differentiated
+├── ModelError (RuntimeError)     a model that can't be loaded, run or differentiated
 ├── MissingExtraError (ImportError)   an optional dependency that isn't installed
-├── RankError (RuntimeError)      a job of several processes of which one has ended early
-└── FileError (OSError)           a file that cannot be read or written
+├── RankError (RuntimeError)      a distributed job in which a rank ended early
+└── FileError (OSError)           a file that can't be read or written
 
-AGOPWarning (UserWarning)         something to look at; the result stands
+AGOPWarning (UserWarning)         something to check; the result is valid
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ import warnings
 
 
 class AGOPError(Exception):
-    """The base of every error agop raises on purpose."""
+    """Base class of all errors that agop raises on purpose."""
 
 
 class InputError(AGOPError, ValueError):
-    """Images, labels, targets or options that cannot be used."""
+    """Invalid images, labels, targets or options."""
 
 
 class UnknownNameError(InputError):
-    """A name that no plug-in carries."""
+    """A name without a plug-in."""
 
 
 class LayerError(InputError):
-    """A layer that does not exist, or has no map to weigh."""
+    """A layer that doesn't exist or has no feature map."""
 
 
 class PriorError(InputError):
-    """A prior that is missing, or does not fit the images."""
+    """A prior that is missing or doesn't match the images."""
 
 
 class NoSamplesError(AGOPError, ValueError):
-    """A mean over nothing."""
+    """A mean over no samples."""
 
 
 class GradientError(AGOPError, ArithmeticError):
@@ -50,7 +50,7 @@ class GradientError(AGOPError, ArithmeticError):
 
 
 class ModelError(AGOPError, RuntimeError):
-    """A model that cannot be loaded, run or differentiated."""
+    """A model that can't be loaded, run or differentiated."""
 
 
 class MissingExtraError(AGOPError, ImportError):
@@ -61,19 +61,19 @@ class MissingExtraError(AGOPError, ImportError):
 
 
 class RankError(AGOPError, RuntimeError):
-    """A job of several processes of which one has ended early."""
+    """A distributed job in which a rank ended early."""
 
 
 class FileError(AGOPError, OSError):
-    """A file that cannot be read or written."""
+    """A file that can't be read or written."""
 
 
 class AGOPWarning(UserWarning):
-    """Something to look at; the result stands."""
+    """Something to check; the result is valid."""
 
 
 def warn(message: str) -> None:
-    """Issue an AGOPWarning that points at the line which called into agop."""
+    """Issue an AGOPWarning that points at the line that called agop."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("agop"):
         frame, level = frame.f_back, level + 1

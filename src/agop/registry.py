@@ -14,20 +14,20 @@ P = TypeVar("P")
 
 
 class Registry(Generic[P]):
-    """The plug-ins of one kind, each under its name; `first` names come first when listed."""
+    """Plug-ins of one kind by name. The names in `first` are listed first."""
 
     def __init__(self, kind: str, first: Sequence[str] = ()) -> None:
         self.kind, self._first = kind, first
         self._plugins: dict[str, P] = {}
 
     def add(self, name: str, plugin: P) -> None:
-        """Register a plug-in; another one of the same name is a mistake, the same one made anew is not."""
+        """Register a plug-in. Raises if the name belongs to another one; the same one may be defined again."""
         if _origin(self._plugins.get(name, plugin)) != _origin(plugin):
             raise InputError(f"there is already a {self.kind} named {name!r}: choose another name")
         self._plugins[name] = plugin
 
     def names(self) -> list[str]:
-        """The names: first the first ones, then the others as they were registered."""
+        """All names: those of `first`, then the others in order of registration."""
         first = [name for name in self._first if name in self._plugins]
         return first + [name for name in self._plugins if name not in first]
 
@@ -39,15 +39,15 @@ class Registry(Generic[P]):
 
 
 def _origin(plugin: object) -> tuple[str, str]:
-    """Where a class, or the function in a metric, was written."""
+    """Module and name of a class, or of a metric's function."""
     source: Any = getattr(plugin, "function", plugin)
     return getattr(source, "__module__", ""), getattr(source, "__qualname__", repr(plugin))
 
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UnknownNameError:
-    """The error for a name nobody carries, with the closest known one."""
+    """The error for an unknown name, with the closest known name."""
     library = str(name)[: str(name).find(":") + 1]
-    # What all begin with makes no two of them alike.
+    # A prefix that all names share doesn't make two names similar.
     shared = library if all(candidate.startswith(library) for candidate in known) else ""
     plain = {_plain(candidate.removeprefix(shared)): candidate for candidate in known}
     close = get_close_matches(_plain(str(name).removeprefix(shared)), plain, n=1, cutoff=0.5)

@@ -359,5 +359,5 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path):
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == "error: there is no module nowhere here: run this from its folder\n"
+    assert done.stderr == "error: no module named nowhere: run this from its folder\n"
     assert Path(example.PRIOR).exists()

@@ -125,7 +125,7 @@ def test_every_metric_is_defined_with_its_range_and_direction(still, folder):
         assert direction == ("more is better" if metrics.get(name).higher_is_better else "less is better")
     told = {name: what for _, name, what, _, _ in lines}
     assert "at or above 0.5 of the map's range" in told["iou"]
-    assert "removed in at most 64 steps, and become 0" in told["deletion"]
+    assert "set to 0 in at most 64 steps" in told["deletion"]
     assert lines[-1][2] == "wall time of a map, milliseconds a sample"
 
 

@@ -1,4 +1,4 @@
-"""What must hold for every registered method, also one that was added yesterday."""
+"""Properties of every registered method. A new method is tested without an edit here."""
 
 import warnings
 from dataclasses import FrozenInstanceError, fields, replace
@@ -15,7 +15,7 @@ MODELS = ["plain", "batch norm and dropout", "attention", "one logit"]
 
 
 @pytest.fixture(autouse=True)
-def _coarse_maps_are_fine():
+def _ignore_coarse_maps():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="the map of layer")
         yield
@@ -31,7 +31,7 @@ def explain(model, images, method, **options):
 
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("method", METHODS)
-def test_maps_are_finite_non_negative_float32_and_one_an_image(method, kind):
+def test_maps_are_finite_non_negative_float32_and_one_per_image(method, kind):
     maps = explain(zoo.build(kind), zoo.images(), method)
     assert maps.shape == (5, 12, 12)
     assert maps.dtype == torch.float32
@@ -41,7 +41,7 @@ def test_maps_are_finite_non_negative_float32_and_one_an_image(method, kind):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_same_call_gives_the_same_maps_and_other_draws_do_not_matter(method):
+def test_maps_are_reproducible_and_independent_of_the_global_random_state(method):
     model, images = zoo.build("batch norm and dropout"), zoo.images()
     first = explain(model, images, method)
     torch.rand(7)
@@ -50,7 +50,7 @@ def test_the_same_call_gives_the_same_maps_and_other_draws_do_not_matter(method)
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
-def test_the_batch_size_does_not_change_the_maps(method, batch_size):
+def test_batch_size_does_not_change_the_maps(method, batch_size):
     model, images = zoo.build("batch norm and dropout"), zoo.images()
     expected = explain(model, images, method)
     torch.testing.assert_close(explain(model, images, method, batch_size=batch_size), expected, rtol=1e-4, atol=1e-6)
@@ -58,8 +58,7 @@ def test_the_batch_size_does_not_change_the_maps(method, batch_size):
 
 @pytest.mark.parametrize("method", [name for name in METHODS if agop.methods.get(name).needs_model])
 @pytest.mark.parametrize("batch_size", [1, 4])
-def test_no_more_than_batch_size_images_are_in_the_model_at_once(method, batch_size):
-    """Memory grows neither with the images nor with the steps of a path."""
+def test_at_most_batch_size_images_are_in_the_model_at_once(method, batch_size):
     model, rows = zoo.build("plain"), []
     model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
     explain(model, zoo.images(10), method, batch_size=batch_size)
@@ -67,7 +66,7 @@ def test_no_more_than_batch_size_images_are_in_the_model_at_once(method, batch_s
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "random"])
-def test_an_image_s_map_does_not_depend_on_the_images_around_it(method):
+def test_map_does_not_depend_on_the_other_images_of_the_batch(method):
     model, images = zoo.build("batch norm and dropout"), zoo.images()
     order = torch.tensor([3, 1, 4, 0, 2])
     shuffled = explain(model, images[order], method)
@@ -82,7 +81,7 @@ def test_one_target_explains_every_image_of_a_batch(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_it_leaves_the_model_alone(method):
+def test_model_is_unchanged(method):
     model = zoo.build("batch norm and dropout").train()
     before = state_of(model)
     with torch.inference_mode():
@@ -91,11 +90,11 @@ def test_it_leaves_the_model_alone(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_it_is_a_frozen_dataclass_with_defaults_and_a_docstring(method):
-    made = agop.methods.get(method)()
-    assert made.__doc__
-    assert replace(made) == made
-    for field in fields(made):
+def test_method_is_a_frozen_dataclass_with_defaults_and_a_docstring(method):
+    instance = agop.methods.get(method)()
+    assert instance.__doc__
+    assert replace(instance) == instance
+    for field in fields(instance):
         with pytest.raises(FrozenInstanceError):
-            setattr(made, field.name, 1)
-    assert getattr(agop.methods, type(made).__name__) is type(made)
+            setattr(instance, field.name, 1)
+    assert getattr(agop.methods, type(instance).__name__) is type(instance)

@@ -1,4 +1,4 @@
-"""What must hold for every registered metric and scenario."""
+"""Properties of every registered metric and scenario."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from agop import metrics, scenarios
 from tests import zoo
 
 
-def scored(name, maps, masks):
+def score(name, maps, masks):
     metric = metrics.get(name)
     if metric.needs_model:
         return metric(zoo.build("plain"), zoo.images(len(maps)), maps)
@@ -22,8 +22,8 @@ def batch(count=6):
 
 
 @pytest.mark.parametrize("name", metrics.names())
-def test_one_score_a_sample_within_its_bounds(name):
-    scores = scored(name, *batch())
+def test_one_score_per_sample_within_the_bounds(name):
+    scores = score(name, *batch())
     low, high = metrics.get(name).bounds
     assert scores.shape == (6,)
     assert scores.isfinite().all()
@@ -31,25 +31,25 @@ def test_one_score_a_sample_within_its_bounds(name):
 
 
 @pytest.mark.parametrize("name", metrics.names())
-def test_a_sample_s_score_does_not_depend_on_the_others(name):
+def test_score_does_not_depend_on_the_other_samples(name):
     maps, masks = batch()
     order = torch.tensor([4, 2, 0, 5, 1, 3])
     metric = metrics.get(name)
     if metric.needs_model:
-        found = metric(zoo.build("plain"), zoo.images(6)[order], maps[order])
+        scores = metric(zoo.build("plain"), zoo.images(6)[order], maps[order])
     else:
-        found = metric(maps[order], masks[order])
-    torch.testing.assert_close(found, scored(name, maps, masks)[order], rtol=1e-5, atol=1e-6)
+        scores = metric(maps[order], masks[order])
+    torch.testing.assert_close(scores, score(name, maps, masks)[order], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", metrics.names())
-def test_the_scale_of_a_map_does_not_matter(name):
+def test_score_does_not_depend_on_the_scale_of_the_map(name):
     maps, masks = batch()
-    torch.testing.assert_close(scored(name, maps * 64, masks), scored(name, maps, masks), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(score(name, maps * 64, masks), score(name, maps, masks), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", [n for n in metrics.names() if not metrics.get(n).needs_model])
-def test_the_mask_itself_is_the_best_map_and_its_opposite_the_worst(name):
+def test_mask_is_the_best_map_and_its_complement_the_worst(name):
     maps, masks = batch()
     metric = metrics.get(name)
     assert (metric(masks.double(), masks) == metric.bounds[1]).all()
@@ -57,7 +57,7 @@ def test_the_mask_itself_is_the_best_map_and_its_opposite_the_worst(name):
 
 
 @pytest.mark.parametrize("name", metrics.names())
-def test_it_says_what_it_is(name):
+def test_metric_has_a_docstring_and_a_label(name):
     metric = metrics.get(name)
     assert metric.__doc__
     assert metric.label
@@ -65,11 +65,11 @@ def test_it_says_what_it_is(name):
 
 
 @pytest.mark.parametrize("name", scenarios.names())
-def test_a_scenario_gives_its_network_what_it_needs(name):
+def test_scenario_matches_its_network(name):
     scenario = scenarios.get(name).configured({"samples": 20} if name == "clevr-xai" else {})
     for background in scenario.backgrounds:
         if background == "official":
-            continue  # these are read from a user's files
+            continue  # read from the user's files
         for split in scenario.splits(background, seed=3):
             assert split.images.shape[-2:] == split.masks.shape[-2:]
             assert len(split.images) == len(split.labels) == len(split.masks)

@@ -122,7 +122,7 @@ def by_hand(options=None, accumulate=1, autocast=False):
 def assert_equal(prior, other):
     assert prior.count == other.count > 0
     assert torch.equal(prior.diagonal, other.diagonal)
-    assert same(prior.provenance["model"], other.provenance["model"])
+    assert same(prior.provenance.model, other.provenance.model)
     if other.class_counts is not None:
         assert torch.equal(prior.class_counts, other.class_counts)
         assert same(prior.class_diagonals, other.class_diagonals)
@@ -183,7 +183,7 @@ def test_the_agop_is_that_of_the_hook_in_a_plain_loop(options, hand, setting):
     )
     assert same(module.state_dict(), other.state_dict())
     assert_equal(callback.prior, hook.finalize())
-    assert callback.prior.provenance["steps"] == 10
+    assert callback.prior.provenance.steps == 10
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_an_error_in_fit_is_told_and_what_was_collected_is_beside(tmp_path):
     assert kept.read_bytes() == b"an earlier result"
     found = agop.AGOP.load(tmp_path / "agop.interrupted.safetensors")
     assert found.count == callback.prior.count == 56
-    assert found.provenance["steps"] == 7
+    assert found.provenance.steps == 7
 
 
 def test_ctrl_c_keeps_what_was_collected(tmp_path):
@@ -506,7 +506,7 @@ def test_nan_skip_goes_on():
     images[1] = torch.nan
     callback = AGOPCallback(out=None, only_correct=False, nan="skip")
     fitted(callback, Odd(), DataLoader([images], batch_size=None), max_epochs=1)
-    assert (callback.prior.count, callback.prior.provenance["skipped"]) == (3, 1)
+    assert (callback.prior.count, callback.prior.provenance.skipped) == (3, 1)
 
 
 @pytest.mark.parametrize("options", [{"every_n_steps": 0}, {"snapshot_every": 0}, {"nan": "no"}, {"out": "."}])

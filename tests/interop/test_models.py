@@ -23,6 +23,7 @@ from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
 from agop.scenarios.clevr.render.raycast import render
 from agop.scenarios.clevr.render.scene import random_scene
+from agop.statistic.provenance import Provenance
 
 BESIDE = Path(sys.prefix) / "beside"
 HERE = Path(__file__).parent
@@ -228,7 +229,7 @@ def test_the_commands_need_no_flags_for_a_hugging_face_folder(photo, tmp_path, m
     run("fit", "hf:model", "data", "--all-samples", "--device", "cpu")
     prior = agop.AGOP.load("prior.safetensors")
     said = agop.from_transformers(nn.Identity(), processor).preprocessing
-    assert prior.provenance["data"]["preprocessing"] == json.loads(json.dumps(said.to_dict()))
+    assert prior.provenance.data.preprocessing == json.loads(json.dumps(said.to_dict()))
     assert prior.diagonal.shape == (3, 32, 32)
     methods = [part for name in ("agop-weighted", "gradcam") for part in ("--method", name)]
     run("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods, "--device", "cpu")
@@ -259,7 +260,7 @@ def test_a_prior_made_before_pictures_could_be_scaled_otherwise_fits_still():
     from agop.cli.options import warn_if_preprocessing_differs
 
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
-    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance={"data": {"preprocessing": before}})
+    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance=Provenance.from_dict({"data": {"preprocessing": before}}))
     how = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
     assert json.loads(json.dumps(how.to_dict())) == before
     warn_if_preprocessing_differs(prior, how)

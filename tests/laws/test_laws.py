@@ -1,4 +1,4 @@
-"""Properties that hold whatever the numbers."""
+"""Mathematical properties, checked on random inputs."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_merge_is_associative(parts):
 
 
 @given(st.booleans().flatmap(lambda p: st.tuples(*[accumulators(per_class=p)] * 2)))
-def test_merge_is_commutative_and_changes_neither_side(parts):
+def test_merge_is_commutative_and_changes_no_argument(parts):
     a, b = parts
     before = a.merge(Accumulator(a.per_class))
     assert_equal(a.merge(b), b.merge(a))
@@ -51,21 +51,21 @@ def test_merge_is_commutative_and_changes_neither_side(parts):
 
 
 @given(accumulators())
-def test_an_empty_accumulator_is_the_identity(a):
+def test_empty_accumulator_is_the_identity_of_merge(a):
     empty = Accumulator(a.per_class)
     assert_equal(a.merge(empty), a, exactly=True)
     assert_equal(empty.merge(a), a, exactly=True)
 
 
 @given(accumulators(per_class=True))
-def test_the_classes_add_up_to_the_whole(a):
+def test_class_diagonals_average_to_the_diagonal(a):
     if a.count:
         weighted = a.class_diagonals().nan_to_num() * a.counts[:, None, None, None]
         torch.testing.assert_close(weighted.sum(0) / a.count, a.diagonal())
 
 
 @given(st.floats(0.1, 10), st.integers(0, 100))
-def test_scaling_the_logits_scales_the_diagonal_by_the_square_and_leaves_the_weights(factor, seed):
+def test_scaling_the_logits_scales_the_diagonal_quadratically_but_not_the_weights(factor, seed):
     model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     scaled = nn.Sequential(model, Scale(factor))
     ours, theirs = (agop.fit(m, [images], only_correct=False, progress=False) for m in (model, scaled))
@@ -83,7 +83,7 @@ class Scale(nn.Module):
 
 
 @given(st.integers(0, 1000))
-def test_the_diagonal_of_one_sample_is_its_squared_gradient(seed):
+def test_diagonal_of_one_sample_is_its_squared_gradient(seed):
     model, images = zoo.build("attention", seed), zoo.images(1, seed)
     gradients, _ = zoo.per_sample_loop(model, images)
     prior = agop.fit(model, [images], only_correct=False, progress=False)
@@ -91,43 +91,43 @@ def test_the_diagonal_of_one_sample_is_its_squared_gradient(seed):
 
 
 @given(st.integers(0, 1000))
-def test_smoothgrad_without_noise_is_the_gradient(seed):
+def test_smoothgrad_without_noise_equals_vanilla(seed):
     model, images = zoo.build("batch norm and dropout", seed), zoo.images(seed=seed)
     smooth = agop.explain(model, images, agop.methods.SmoothGrad(samples=3, sigma=0.0))
     torch.testing.assert_close(smooth, agop.explain(model, images, "vanilla"), rtol=1e-4, atol=1e-6)
 
 
 @given(st.integers(0, 1000))
-def test_weights_of_one_are_no_weights(seed):
+def test_agop_weighted_with_a_constant_prior_equals_vanilla(seed):
     model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     even = agop.AGOP(torch.full((3, 12, 12), 4.0, dtype=torch.float64), 1)
     torch.testing.assert_close(agop.explain(model, images, prior=even), agop.explain(model, images, "vanilla"))
 
 
 @given(st.integers(0, 1000))
-def test_integrated_gradients_of_a_linear_model_are_the_image_times_its_weights(seed):
+def test_integrated_gradients_of_a_linear_model_are_image_times_weights(seed):
     torch.manual_seed(seed)
     model, images = nn.Sequential(nn.Flatten(), nn.Linear(432, 3)), zoo.images(seed=seed)
     weights = model[1].weight[model(images).argmax(1)].reshape(-1, 3, 12, 12)
     expected = (weights * images).abs().sum(1).detach()
-    found = agop.explain(model, images, agop.methods.IntegratedGradients(steps=7))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    maps = agop.explain(model, images, agop.methods.IntegratedGradients(steps=7))
+    torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
 @pytest.mark.parametrize("baseline", [0.0, 0.5])
 def test_integrated_gradients_are_complete(kind, baseline):
-    """Their sum tends to f(x) − f(x')."""
+    """Their sum converges to f(x) − f(x')."""
     from agop.methods import Job
     from agop.model.probe import probing
 
     model, images, targets = zoo.build(kind).eval(), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
     method = agop.methods.IntegratedGradients(steps=2000, baseline=baseline)
     with probing(model) as probe:
-        found = method.attribution(Job(images, targets, rows=500, given_probe=probe)).sum((1, 2, 3))
+        total = method.attribution(Job(images, targets, rows=500, given_probe=probe)).sum((1, 2, 3))
     with torch.no_grad():
         rise = model(images) - model(torch.full_like(images, baseline))
-    torch.testing.assert_close(found, rise.gather(1, targets[:, None])[:, 0], rtol=1e-2, atol=2e-3)
+    torch.testing.assert_close(total, rise.gather(1, targets[:, None])[:, 0], rtol=1e-2, atol=2e-3)
 
 
 @given(st.integers(0, 1000), st.floats(0.1, 10))

@@ -1,4 +1,4 @@
-"""The metrics against Quantus, scikit-learn and slow loops."""
+"""Our metrics against Quantus, scikit-learn and slow loops."""
 
 import numpy as np
 import pytest
@@ -40,14 +40,13 @@ def theirs(name, maps, masks, **options):
         ("rank_accuracy", "RelevanceRankAccuracy"),
     ],
 )
-def test_quantus_where_it_is_right(ours, name):
-    """Without ties and empty masks."""
+def test_quantus_agrees_without_ties_and_empty_masks(ours, name):
     maps, masks = batch()
     torch.testing.assert_close(metrics.get(ours)(maps, masks), theirs(name, maps, masks), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_quantus_scores_an_empty_mask_as_a_hit_and_we_do_not():
+def test_quantus_scores_an_empty_mask_as_a_hit_but_ours_is_nan():
     maps, masks = batch(3)
     masks[1] = False
     assert theirs("PointingGame", maps, masks)[1] == 1
@@ -55,7 +54,7 @@ def test_quantus_scores_an_empty_mask_as_a_hit_and_we_do_not():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_average_precision_is_scikit_learn_s(ties):
+def test_average_precision_equals_scikit_learn(ties):
     maps, masks = batch(ties=ties)
     expected = [
         skmetrics.average_precision_score(mask.flatten().numpy(), saliency.flatten().numpy())
@@ -66,7 +65,7 @@ def test_average_precision_is_scikit_learn_s(ties):
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("draws", [3000])
-def test_ties_are_what_a_random_order_gives_on_average(ties, draws):
+def test_ties_score_the_average_of_random_orders(ties, draws):
     maps, masks = batch(4, ties=ties)
     random = torch.Generator().manual_seed(1)
     hits, ranks = torch.zeros(4), torch.zeros(4)
@@ -80,14 +79,14 @@ def test_ties_are_what_a_random_order_gives_on_average(ties, draws):
 
 
 def slow_area(model, image, saliency, target, cuts, fill, inserting):
-    """One image, one cut at a time."""
+    """The area of one image, one pixel at a time."""
     order = saliency.flatten().argsort(descending=True, stable=True).tolist()
     curve = []
     for cut in cuts:
-        picture = (torch.full_like(image, fill) if inserting else image.clone()).flatten(1)
+        changed = (torch.full_like(image, fill) if inserting else image.clone()).flatten(1)
         for pixel in order[:cut]:
-            picture[:, pixel] = image.flatten(1)[:, pixel] if inserting else fill
-        logits = model(picture.reshape(1, *image.shape))[0].double()
+            changed[:, pixel] = image.flatten(1)[:, pixel] if inserting else fill
+        logits = model(changed.reshape(1, *image.shape))[0].double()
         curve.append(float(logits.softmax(0)[target]))
     return float(np.trapezoid(curve, np.array(cuts) / cuts[-1]))
 
@@ -104,5 +103,5 @@ def test_deletion_and_insertion_against_a_slow_loop(inserting, steps, fill):
         targets = model(images).argmax(1)
         expected = [slow_area(model, images[i], maps[i], int(targets[i]), cuts, fill, inserting) for i in range(4)]
     metric = metrics.insertion if inserting else metrics.deletion
-    found = metric(model, images, maps, steps=steps, fill=fill)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-6)
+    scores = metric(model, images, maps, steps=steps, fill=fill)
+    torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-6)

@@ -1,8 +1,8 @@
-"""GradCAM++ against torchcam and against its own definition, pixel by pixel.
+"""GradCAM++ against torchcam and against its definition, pixel by pixel.
 
-torchcam 0.5.0 divides a copy of α and throws it away (`alpha[idx][mask].div_(…)` writes to what indexing
-copied), so its weights lack the denominator. The oracle is torchcam's own code with that line repaired, and
-with an epsilon that is small beside g².
+torchcam 0.5.0 divides a temporary copy of α (`alpha[idx][mask].div_(…)` writes to the copy that indexing returns), so
+its weights lack the denominator. The oracle is torchcam's own code with that line fixed, and with an epsilon that is
+small compared to g².
 """
 
 import inspect
@@ -19,19 +19,19 @@ from tests import zoo
 
 torchcam_gradient = pytest.importorskip("torchcam.methods.gradient", reason="torchcam needs Python 3.11")
 GradCAMpp = torchcam_gradient.GradCAMpp
-LOST, KEPT = "alpha[idx][mask].div_(d[mask] + eps)", "alpha[idx][mask] = alpha[idx][mask] / (d[mask] + eps)"
+BROKEN, FIXED = "alpha[idx][mask].div_(d[mask] + eps)", "alpha[idx][mask] = alpha[idx][mask] / (d[mask] + eps)"
 
 
-def repaired():
+def fixed_torchcam():
     source = textwrap.dedent(inspect.getsource(GradCAMpp._get_weights))
-    assert LOST in source, "torchcam has changed: compare with it as it is"
+    assert BROKEN in source, "torchcam has changed: compare with its own code"
     scope = dict(vars(torchcam_gradient))
-    exec(source.replace(LOST, KEPT).replace("eps: float = 1e-8", "eps: float = 1e-20"), scope)
-    return type("Repaired", (GradCAMpp,), {"_get_weights": scope["_get_weights"]})
+    exec(source.replace(BROKEN, FIXED).replace("eps: float = 1e-8", "eps: float = 1e-20"), scope)
+    return type("Fixed", (GradCAMpp,), {"_get_weights": scope["_get_weights"]})
 
 
 def averaging():
-    """A model whose gradients at the layer are the same over each map, where torchcam's sum is the paper's."""
+    """A model whose gradients are constant over each map of the layer: there torchcam's sum equals the paper's."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
@@ -45,23 +45,23 @@ def theirs(extractor_class, model, image, layer):
         return extractor(int(logits.argmax()), logits, normalized=False)[0][0]
 
 
-def test_torchcam_with_its_division():
+def test_gradcam_plus_plus_equals_fixed_torchcam():
     model, images = averaging(), zoo.images(6)
-    expected = torch.stack([theirs(repaired(), model, image[None], "2") for image in images])
-    found = agop.explain(model, images, "gradcam++", layer="2")
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
+    expected = torch.stack([theirs(fixed_torchcam(), model, image[None], "2") for image in images])
+    maps = agop.explain(model, images, "gradcam++", layer="2")
+    torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
 
 
-def test_the_lost_division_matters():
-    """If this fails, torchcam may have been repaired: drop the repair above."""
+def test_torchcam_without_the_fix_differs():
+    """If this fails, torchcam may have fixed it: drop the fix above."""
     model, image = averaging(), zoo.images(1)
-    as_it_is, whole = (theirs(kind, model, image, "2") for kind in (GradCAMpp, repaired()))
-    assert not torch.allclose(as_it_is / as_it_is.max(), whole / whole.max(), atol=0.01)
+    broken, fixed = (theirs(kind, model, image, "2") for kind in (GradCAMpp, fixed_torchcam()))
+    assert not torch.allclose(broken / broken.max(), fixed / fixed.max(), atol=0.01)
 
 
 @pytest.mark.parametrize(("kind", "layer"), [("plain", "body.0"), ("batch norm and dropout", "2")])
-def test_the_definition_pixel_by_pixel(kind, layer):
-    """Chattopadhay et al. 2018, equations 10 and 19, as a loop."""
+def test_weights_equal_the_definition_pixel_by_pixel(kind, layer):
+    """Equations 10 and 19 of Chattopadhay et al. (2018), as a loop."""
     model, images = zoo.build(kind), zoo.images(3)
     with probing(model) as probe:
         features = feature_maps(probe, images, None, model.get_submodule(layer))
@@ -76,5 +76,5 @@ def test_the_definition_pixel_by_pixel(kind, layer):
                     if slope > 0:
                         alpha = slope**2 / (2 * slope**2 + float(a[n, k].sum()) * slope**3)
                         expected[n, k] += alpha * slope
-    found = agop.methods.GradCAMPlusPlus().weights(features)
-    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-6)
+    weights = agop.methods.GradCAMPlusPlus().weights(features)
+    torch.testing.assert_close(weights.double(), expected, rtol=1e-3, atol=1e-6)

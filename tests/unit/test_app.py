@@ -56,8 +56,8 @@ def test_the_example_is_small_and_its_agop_file_is_of_its_network():
     assert len(files) == 6
     assert sum(path.stat().st_size for path in files) < 300_000
     prior = agop.AGOP.load(example.PRIOR)
-    assert prior.provenance["model"] == fingerprint(example.network())
-    assert prior.provenance["kind"] == "training-accumulated"
+    assert prior.provenance.model == fingerprint(example.network())
+    assert prior.provenance.kind == "training-accumulated"
 
 
 def test_the_example_is_told_right_and_explained_by_its_shape(session):
@@ -217,7 +217,7 @@ def test_only_formats_that_pillow_reads_by_itself_are_taken():
     ("change", "error", "told"),
     [
         ({"model": ""}, ModelError, "no model is named"),
-        ({"model": "nowhere:net"}, ModelError, "there is no module nowhere"),
+        ({"model": "nowhere:net"}, ModelError, "no module named nowhere"),
         ({"model": "torchvision:resnet18"}, ModelError, "would be downloaded: give its weights"),
         ({"model": "timm:resnet18"}, ModelError, "would be downloaded"),
         ({"model": "hf:microsoft/resnet-50"}, ModelError, "not a folder on this machine, and nothing is downloaded"),
@@ -280,8 +280,7 @@ def test_names_come_from_a_file_or_from_the_folders_of_the_agop_file(session, tm
     with pytest.raises(InputError, match="names 3 classes, the model has 2"):
         session.load(replace(example.fields(), names=str(names)))
     prior = agop.AGOP.load(example.PRIOR)
-    prior.provenance["data"] = {"classes": ["tee", "ell"]}
-    prior.save(tmp_path / "prior.safetensors")
+    prior.save(tmp_path / "prior.safetensors", classes=["tee", "ell"])
     bare = replace(example.fields(), names="")
     assert load(replace(bare, prior=str(tmp_path / "prior.safetensors"))).name(1) == "ell"
     assert load(bare).name(1) == "class 1"

@@ -78,7 +78,7 @@ def test_the_run_folder_holds_everything(whole):
     row = next(r for r in rows if (r["background"], r["seed"]) == ("uncorrelated", 1) and
                (r["method"], r["metric"]) == ("vanilla", "energy"))  # fmt: skip
     assert row["value"] == pytest.approx(float(scores["true/vanilla/energy"].nanmean()))
-    assert agop.AGOP.load(cell / "agop.safetensors").provenance["steps"] == 2 * 63
+    assert agop.AGOP.load(cell / "agop.safetensors").provenance.steps == 2 * 63
     assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.networks.CNN8by8().state_dict())
     assert json.loads((whole / "about.json").read_text())["command"].startswith("agop bench xai-tris --quick")
     assert {r["step"] for r in read(whole, "convergence.jsonl")} == {100}

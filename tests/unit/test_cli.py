@@ -53,8 +53,8 @@ def test_fit_writes_a_prior_with_the_preprocessing_in_it(folder):
     prior = agop.AGOP.load(folder / "prior.safetensors")
     assert 30 < prior.count <= 60
     assert prior.class_counts.sum() == prior.count
-    assert prior.provenance["data"]["classes"] == ["class0", "class1"]
-    assert prior.provenance["data"]["preprocessing"]["size"] == [8, 8]
+    assert prior.provenance.data.classes == ("class0", "class1")
+    assert prior.provenance.data.preprocessing["size"] == [8, 8]
 
 
 def test_fit_gives_what_the_library_gives(folder):
@@ -188,7 +188,7 @@ def test_help_does_not_wait_for_torch():
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
         (["fit", "raises:needs", "data"], "it is called without arguments"),
         (["fit", "raises:mak", "data"], "did you mean 'make'"),
-        (["fit", "raises.py:make", "data"], "leave out the .py"),
+        (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which is not installed"),
         (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for the models of a library"),

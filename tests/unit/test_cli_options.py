@@ -15,6 +15,7 @@ from agop.app.session import Session
 from agop.cli.app import load
 from agop.errors import InputError
 from agop.pictures.preprocessing import Preprocessing
+from agop.statistic.provenance import Provenance
 from tests.command import run
 
 NETWORK = """
@@ -115,25 +116,25 @@ def test_the_app_takes_the_size_from_the_prior(folder, monkeypatch):
 
 
 def test_saving_what_does_not_fit_the_prior_is_a_mistake(tmp_path):
-    prior = agop.AGOP(torch.ones(3, 24, 40), 2, provenance={"classes": 2})
+    prior = agop.AGOP(torch.ones(3, 24, 40), 2, provenance=Provenance(classes=2))
     for how, message in [
         (Preprocessing((40, 24)), "40×24"),
         (Preprocessing((24, 40), gray=True), "1×24×40"),
     ]:
         with pytest.raises(InputError, match=message):
             prior.save(tmp_path / "p.safetensors", preprocessing=how)
-    with pytest.raises(InputError, match=r"3 names of classes.*2 classes"):
+    with pytest.raises(InputError, match=r"3 class names.*2 classes"):
         prior.save(tmp_path / "p.safetensors", classes=["a", "b", "c"])
     assert not (tmp_path / "p.safetensors").exists()
 
 
 def test_what_is_saved_is_kept_when_a_file_is_loaded_and_saved_again(tmp_path):
-    prior = agop.AGOP(torch.ones(1, 8, 8), 2, provenance={"classes": 2})
+    prior = agop.AGOP(torch.ones(1, 8, 8), 2, provenance=Provenance(classes=2))
     how = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
     prior.save(tmp_path / "a.safetensors", preprocessing=how, classes=["T", "L"])
-    assert "data" not in prior.provenance
+    assert not prior.provenance.data.preprocessing
     again = agop.AGOP.load(tmp_path / "a.safetensors")
     again.save(tmp_path / "b.safetensors")
-    data = agop.AGOP.load(tmp_path / "b.safetensors").provenance["data"]
-    assert data == {"preprocessing": json.loads(json.dumps(how.to_dict())), "classes": ["T", "L"]}
+    data = agop.AGOP.load(tmp_path / "b.safetensors").provenance.data
+    assert data.to_dict() == {"preprocessing": json.loads(json.dumps(how.to_dict())), "classes": ["T", "L"]}
     assert agop.AGOP.load(tmp_path / "b.safetensors").class_names == ("T", "L")

@@ -129,7 +129,7 @@ def _names(fields: Fields, prior: AGOP | None, classes: int) -> tuple[str, ...]:
     given = names_in(fields.names)
     if given and len(given) != classes:
         raise InputError(f"{fields.names} names {len(given)} classes, the model has {classes}: give one name a line")
-    folders = () if prior is None else tuple(prior.provenance.get("data", {}).get("classes", ()))
+    folders = () if prior is None else prior.provenance.data.classes
     return given or (folders if len(folders) == classes else ())
 
 

@@ -56,7 +56,7 @@ def evaluate(
     options.warn_if_preprocessing_differs(statistic, how)
     name = pictures.resolve().name
     check_place(out, name)
-    known = statistic.provenance.get("data", {}).get("classes", ()) if statistic else ()
+    known = statistic.provenance.data.classes if statistic else ()
     data = load_image_mask_pairs(pictures, masks, how, threshold, first, known)
     network = options.load_model_on_device(model, weights, classes, device)
     found = score(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,7 @@ def fit(
             snapshot_every=snapshot_every or 0,
             **chosen,
         )
-        prior.provenance["data"] = part.told
+        prior = replace(prior, provenance=replace(prior.provenance, data=part.data))
         if here.first:
             prior.save(out)
         here.meet()  # the whole is there before its parts go
@@ -88,18 +89,21 @@ class _Part:
     """What one rank has counted so far, as an AGOP file beside the whole, for `agop merge`."""
 
     def __init__(self, out: Path, pictures: ClassFolders, here: Ranks) -> None:
+        from agop.statistic.provenance import DataProvenance
+
         self.path = out.with_name(f"{out.stem}.part-rank{here.rank}{out.suffix}")
         self.told: dict[str, Any] = {
             "classes": pictures.classes,
             "preprocessing": pictures.preprocessing.to_dict(),
             "pictures": pictures.told(),
         }
+        self.data = DataProvenance.from_dict(self.told)
         self.here = here
 
     def write(self, prior: AGOP) -> None:
         """Write it, whole, over the last one."""
-        prior.provenance.update(data=self.told, rank=self.here.rank, ranks=self.here.count)
-        prior.save(self.path)
+        provenance = replace(prior.provenance, data=self.data, rank=self.here.rank, ranks=self.here.count)
+        replace(prior, provenance=provenance).save(self.path)
         self.here.kept = f"what was counted so far is in {self.path}"
 
 
@@ -114,16 +118,16 @@ def _check_same(here: Ranks, model: Any, part: _Part, chosen: dict[str, Any]) ->
 def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
-    if len(pictures.classes) != prior.provenance["classes"]:
-        warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance['classes']} classes")
-    if prior.provenance["skipped"]:
-        console.print(f"{prior.provenance['skipped']:,} left out: NaN or infinite gradients")
+    if len(pictures.classes) != prior.provenance.classes:
+        warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance.classes} classes")
+    if prior.provenance.skipped:
+        console.print(f"{prior.provenance.skipped:,} left out: NaN or infinite gradients")
     console.print(f"wrote {out}: {prior!r}")
 
 
 def _warn_if_by_chance(prior: AGOP, pictures: ClassFolders, weights: Path | None) -> None:
     """Warn if the model is right about as often as one that knows nothing."""
-    classes, right = prior.provenance["classes"], prior.count / len(pictures)
+    classes, right = prior.provenance.classes or len(pictures.classes), prior.count / len(pictures)
     enough = len(pictures) >= _TELLING and right <= min(_BY_CHANCE / classes, _RATHER_MORE)
     if not enough and right * classes >= 1:
         return

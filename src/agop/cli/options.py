@@ -66,7 +66,7 @@ def _of_prior(prior: AGOP | None) -> Preprocessing | None:
     """How the pictures of a prior were brought into the model's form, if it tells."""
     from agop.pictures.preprocessing import Preprocessing
 
-    told = None if prior is None else prior.provenance.get("data", {}).get("preprocessing")
+    told = None if prior is None else prior.provenance.data.preprocessing
     if not told:
         return None
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
@@ -96,7 +96,7 @@ def warn_if_preprocessing_differs(prior: AGOP | None, how: Preprocessing) -> Non
     """Warn if the prior's pictures were brought into another form than these."""
     from agop.pictures.preprocessing import UNSAID
 
-    made = {} if prior is None else prior.provenance.get("data", {}).get("preprocessing") or {}
+    made = {} if prior is None else prior.provenance.data.preprocessing
     then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.to_dict()))
     different = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
     if made and different:

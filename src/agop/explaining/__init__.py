@@ -1,1 +1,1 @@
-"""A method on a batch of images."""
+"""explain(): runs a method on a batch of images."""

@@ -1,4 +1,4 @@
-"""explain(): a method by name, or configured, on a batch of images."""
+"""explain(): runs a method, by name or configured, on a batch of images."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def explain(
 ) -> Tensor:
     """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
 
-    `target` is a class, or one an image, and the predicted class if None. `layer` is for the methods
-    that weigh a layer's map. `batch_size` bounds how many images go through the model at once, and so
-    the memory. With nan="skip" an image whose map is not finite gets a map of NaN and a warning.
+    `target` is a class, one class per image, or None for the predicted class. `layer` is for methods that use a layer's
+    feature maps. `batch_size` bounds the images per forward pass, and so the memory. With nan="skip", an image whose
+    map isn't finite gets a map of NaN and a warning.
     """
     check_images(images)
     method = resolve_method(method, layer)
@@ -46,35 +46,35 @@ def explain(
     if not method.needs_model:
         return method.maps(job).to(images.device)
     with probing(model) as probe:
-        maps = _in_parts(method, replace(job, given_probe=probe))
-    return _finite(maps, nan)
+        maps = _maps_in_parts(method, replace(job, given_probe=probe))
+    return _check_finite(maps, nan)
 
 
-def _in_parts(method: Method, job: Job) -> Tensor:
-    """The maps of all images, at most `rows` of them in the model at once."""
+def _maps_in_parts(method: Method, job: Job) -> Tensor:
+    """Maps of all images, with at most `rows` of them in the model at once."""
     method = method.prepared(job)
     images = torch.split(job.images, job.rows)
     targets = [None] * len(images) if job.targets is None else torch.split(job.targets, job.rows)
     parts = [
-        _as_promised(method, method.maps(replace(job, images=part, targets=target)), part)
+        _check_maps(method, method.maps(replace(job, images=part, targets=target)), part)
         for part, target in zip(images, targets, strict=True)
     ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _as_promised(method: Method, maps: Any, images: Tensor) -> Tensor:
-    """The maps on the images' device, if they are what a method has to give."""
+def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
+    """The maps on the images' device. Raises unless they are a non-negative tensor (N,H,W)."""
     shape = (len(images), *images.shape[2:])
     if not isinstance(maps, Tensor) or maps.shape != shape or bool((maps < 0).any()):
-        found = (
-            f"{tuple(maps.shape)}, from {float(maps.min()):.3g}" if isinstance(maps, Tensor) else type(maps).__name__
-        )
-        raise InputError(f"{method.name} gave {found}: its maps() must return a non-negative tensor {shape}")
+        result = f"a {type(maps).__name__}"
+        if isinstance(maps, Tensor):
+            result = f"shape {tuple(maps.shape)} with minimum {float(maps.min()):.3g}"
+        raise InputError(f"{method.name} returned {result}: its maps() must return a non-negative tensor {shape}")
     return maps.to(images.device)
 
 
 def resolve_method(method: Any, layer: Layer = None) -> Method:
-    """The method of that name, class or configuration, with the layer if one is given."""
+    """The method object of a name, class or object, with the layer if there is one."""
     if isinstance(method, str):
         method = methods.create(method)
     elif isinstance(method, type) and issubclass(method, Method):
@@ -82,37 +82,37 @@ def resolve_method(method: Any, layer: Layer = None) -> Method:
     if not isinstance(method, Method):
         raise InputError(f"method is a {type(method).__name__}: give a name or an agop.methods object")
     if not hasattr(method, "name"):
-        raise InputError(f"{type(method).__name__} has no name: give its class one, name = 'my-method'")
+        raise InputError(f"{type(method).__name__} has no name: add name = 'my-method' to its class")
     if layer is None:
         return method
     if not takes_layer(method):
-        raise InputError(f"layer= is for gradcam and gradcam++, not for {method.name}: leave it out")
-    return replace(method, layer=layer)  # type: ignore[call-arg]  # the field was just looked for
+        raise InputError(f"layer= is for gradcam and gradcam++, not for {method.name}: omit it")
+    return replace(method, layer=layer)  # type: ignore[call-arg]  # takes_layer checked the field
 
 
 def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None) -> None:
     if prior is None:
         raise PriorError(
-            f"{method.name} needs a prior: make one with agop.fit or `agop fit`, and pass prior= or --prior"
+            f"{method.name} needs a prior: create one with agop.fit or `agop fit`, and pass prior= or --prior"
         )
     if not isinstance(prior, AGOP):
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)
-    if targets is not None and "classes" in prior.provenance:
-        check_range(targets, prior.provenance["classes"], "target")
+    if targets is not None and prior.provenance.classes is not None:
+        check_range(targets, prior.provenance.classes, "target")
 
 
-def _finite(maps: Tensor, nan: str) -> Tensor:
-    """The maps, if all are finite; else an error, or maps of NaN and a warning."""
+def _check_finite(maps: Tensor, nan: str) -> Tensor:
+    """The maps. If one isn't finite: raise, or warn and set it to NaN."""
     broken = (~maps.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
     if not broken:
         return maps
-    which = ", ".join(map(str, broken[:5])) + (" …" if len(broken) > 5 else "")
+    samples = ", ".join(map(str, broken[:5])) + (" …" if len(broken) > 5 else "")
     if nan == "raise":
         raise GradientError(
-            f"NaN or infinite gradients for sample {which} ({len(broken)} of {len(maps)}): look at these "
+            f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): check these "
             "images and the model's weights, or pass nan='skip' to get maps of NaN for them"
         )
-    warn(f"NaN or infinite gradients for sample {which} ({len(broken)} of {len(maps)}): their maps are NaN")
+    warn(f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): their maps are NaN")
     maps[broken] = torch.nan
     return maps

@@ -1,4 +1,4 @@
-"""The methods, one file each: name → class. `names()` lists them; a new file here is found by itself."""
+"""Methods by name, one file each. A new file here is registered automatically."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ import_all(__name__, __path__)
 
 
 def names() -> list[str]:
-    """The names of all methods: the paper's in its order, then the others."""
+    """Names of all methods: the paper's in its order, then the others."""
     return registry.names()
 
 
 def get(name: str) -> type[Method]:
-    """The class of the method of that name; LIBRARY:NAME is a library's own, by way of agop.interop.LIBRARY, and
-    package.module:NAME the user's: a class, or an object with its options.
+    """The method class of a name.
+
+    LIBRARY:NAME is a library's method from agop.interop.LIBRARY. package.module:NAME is the user's own: a class, or an
+    object with its options.
     """
-    found = _found(name)
-    return found if isinstance(found, type) else type(found)
+    method = _resolve(name)
+    return method if isinstance(method, type) else type(method)
 
 
 def create(name: str) -> Method:
-    """The method of that name with its default options, or with those of the object that package.module:NAME names."""
-    found = _found(name)
-    if not isinstance(found, type):
-        return found
+    """The method object of a name, with default options or with those of the user's object package.module:NAME."""
+    method = _resolve(name)
+    if not isinstance(method, type):
+        return method
     try:
-        return found()
+        return method()
     except TypeError as error:
         raise InputError(
-            f"{name} needs options ({error}): name an object that has them, mine = {found.__name__}(…)"
+            f"{name} needs options ({error}): create an object, my_method = {method.__name__}(…), and give its name"
         ) from error
 
 
 def is_own(name: str) -> bool:
-    """True if the name is package.module:NAME, of the user's own."""
+    """True if the name is package.module:NAME of the user's own code."""
     module, _, own = str(name).partition(":")
     return bool(module and own) and name not in names() and _library(module) is None
 
 
-def _found(name: str) -> type[Method] | Method:
+def _resolve(name: str) -> type[Method] | Method:
     if name in names():
         return registry.get(name)
     library, colon, own = str(name).partition(":")
@@ -60,22 +62,22 @@ def _found(name: str) -> type[Method] | Method:
 
 
 def _library(name: str) -> Callable[[str], type[Method]] | None:
-    """What gives a library's methods by name, if it has some."""
+    """The function that returns a library's methods by name, if agop.interop has one."""
     if not name.isidentifier() or not find_spec(f"agop.interop.{name}"):
         return None
     return getattr(import_module(f"agop.interop.{name}"), "method_class", None)
 
 
 def unknown_method_error(name: str, known: Sequence[str]) -> UnknownNameError:
-    """The error for a name that no method carries."""
+    """The error for an unknown method name."""
     return UnknownNameError(
-        f"{unknown_name_error('method', name, known)}; one in a file of yours is package.module:CLASS"
+        f"{unknown_name_error('method', name, known)}; for your own method, give package.module:CLASS"
     )
 
 
-def descriptions(given: Iterable[str]) -> dict[str, str]:
-    """What each of these methods shows, but for variants and controls: the first line of its docstring."""
-    plain = (name for name in given if name in names() or (":" in name and "@" not in name))
+def descriptions(of: Iterable[str]) -> dict[str, str]:
+    """The first docstring line of each of these methods, without variants and controls."""
+    plain = (name for name in of if name in names() or (":" in name and "@" not in name))
     return {name: (get(name).__doc__ or name).strip().splitlines()[0] for name in plain}
 
 

@@ -1,4 +1,4 @@
-"""AGOP-Global: diag(M) itself, the same for every image, without any pass through the model."""
+"""AGOP-Global: diag(M) itself, the same for every image, without a pass through the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agop.methods.base import Job, Method
 class AGOPGlobal(Method):
     """The prior itself, Σ_channels diag(M), for every image.
 
-    One map seen N times: N maps take the memory of one, and writing into one of them is an error.
+    All N maps share the memory of one map, so writing to them raises.
     """
 
     name: ClassVar[str] = "agop-global"

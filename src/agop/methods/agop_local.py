@@ -13,7 +13,7 @@ from agop.methods.channels import sum_channels
 
 @dataclass(frozen=True)
 class AGOPLocal(Method):
-    """The absolute gradient, by definition of the paper the same numbers as vanilla."""
+    """The absolute gradient. By the paper's definition, the same as vanilla."""
 
     name: ClassVar[str] = "agop-local"
 

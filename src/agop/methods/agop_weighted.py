@@ -1,4 +1,4 @@
-"""AGOP-Weighted: the gradient, weighted by what the model relied on over the training data."""
+"""AGOP-Weighted: the gradient, weighted by the model's sensitivity over the training data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every method is: a frozen dataclass whose fields are its configuration."""
+"""Method: the base class of all methods. Job: what a method explains."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ registry: Registry[type[Method]] = Registry("method", first=PAPER)
 
 @dataclass(frozen=True)
 class Job:
-    """What a method explains: images (N,C,H,W) for targets (N,), or the predicted classes if None.
+    """Images (N,C,H,W) to explain for targets (N,), or for the predicted classes if None.
 
-    `rows` bounds how many images may go through the model at once. `explain` makes sure that a method
-    that needs a prior has one, and one that needs the model has a probe of it.
+    `rows` bounds the images per forward pass. `explain` sets the prior of a method with needs_prior, and the probe of
+    one with needs_model.
     """
 
     images: Tensor
@@ -38,30 +38,33 @@ class Job:
 
     @property
     def prior(self) -> AGOP:
-        """The statistic of the model."""
+        """The AGOP of the model."""
         if self.given_prior is None:
-            raise PriorError("this method needs a prior: make one with agop.fit or `agop fit`, or pass prior=")
+            raise PriorError("this method needs a prior: create one with agop.fit or `agop fit`, and pass prior=")
         return self.given_prior
 
     @property
     def probe(self) -> Probe:
-        """The model, held still."""
+        """The model in eval mode."""
         if self.given_probe is None:
-            raise InputError("this method asks the model: set needs_model = True in its class")
+            raise InputError("this method uses the model: set needs_model = True in its class")
         return self.given_probe
 
     def gradients(self) -> Tensor:
-        """The gradients (N,C,H,W) of the targets' logits at the images."""
+        """Gradients (N,C,H,W) of the target logits with respect to the images."""
         return self.probe.gradients(self.images, self.targets).values
 
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A subclass with a `name` registers itself."""
+    """Base class of methods: a frozen dataclass whose fields are its options.
+
+    A subclass with a `name` is registered.
+    """
 
     name: ClassVar[str]
     needs_prior: ClassVar[bool] = False
-    # A method that asks nothing of the model gets all images at once, else at most `rows` of them.
+    # Without the model, a method gets all images at once, else at most `rows` of them.
     needs_model: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -74,21 +77,21 @@ class Method(ABC):
         """Maps (N,H,W), non-negative."""
 
     def prepared(self, job: Job) -> Method:
-        """The method with what it looks up in the model once, before the images go by in parts."""
+        """The method after a one-time setup with the model, before the images come in parts."""
         return self
 
 
 def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """The mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images).
+    """Mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images).
 
-    As many points share a pass as `rows` allows, so memory grows neither with points nor with images.
+    As many points share a pass as `rows` allows, so memory doesn't grow with points or images.
     """
     probe = job.probe
     images, targets = probe.placed(job.images), job.targets
     targets = probe.predict(images) if targets is None else targets
-    together = max(1, job.rows // len(images))
+    points_per_pass = max(1, job.rows // len(images))
     total = torch.zeros_like(images, dtype=at_least_float32(images.dtype))
-    for ks in _runs(points, together):
+    for ks in _runs(points, points_per_pass):
         batch = torch.cat([point(k, images) for k in ks])
         gradients = probe.gradients(batch, targets.repeat(len(ks))).values
         total += gradients.reshape(len(ks), *images.shape).sum(dim=0)
@@ -101,11 +104,11 @@ def _runs(count: int, length: int) -> Iterator[range]:
 
 
 def takes_layer(method: Method | type[Method]) -> bool:
-    """True if the method weighs a layer's map, which can be named."""
+    """True if the method has a `layer` option."""
     return any(field.name == "layer" for field in fields(method))
 
 
 def check_positive(method: Method, field: str, value: float) -> None:
-    """Raise unless a method's field is above zero."""
+    """Raise unless a method's option is positive."""
     if not value > 0:
-        raise InputError(f"{method.name}: {field} is {value}: give a number above 0")
+        raise InputError(f"{method.name}: {field} is {value}: give a positive number")

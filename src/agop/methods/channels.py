@@ -1,4 +1,4 @@
-"""Channels of an attribution reduced to one map."""
+"""Reduces the channels of an attribution to one map."""
 
 from __future__ import annotations
 

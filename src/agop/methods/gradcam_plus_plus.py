@@ -1,4 +1,4 @@
-"""GradCAM++: a layer's feature maps, weighted by their positive gradients, each pixel by its share."""
+"""GradCAM++: a layer's feature maps, weighted by their positive gradients, with a weight per pixel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agop.model.layers import FeatureMaps
 
 @dataclass(frozen=True)
 class GradCAMPlusPlus(LayerMethod):
-    """Feature maps weighted by their positive gradients, each pixel by its share.
+    """Feature maps weighted by their positive gradients, with a weight per pixel.
 
     w_k = Σ_ij α_ij · ReLU(g_ij) with α_ij = g_ij² / (2 g_ij² + Σ_ab A_ab · g_ij³), 0 where g_ij = 0.
     """
@@ -23,7 +23,7 @@ class GradCAMPlusPlus(LayerMethod):
 
     def weights(self, features: FeatureMaps) -> Tensor:
         g, total = features.gradients, features.activations.sum(dim=(2, 3), keepdim=True)
-        # g² cancels: dividing by it would underflow for the small gradients of a deep layer.
-        share = 2 + total * g
-        alpha = torch.where((g != 0) & (share != 0), 1 / share, 0.0)
+        # g² cancels. Computing it would underflow for the small gradients of a deep layer.
+        denominator = 2 + total * g
+        alpha = torch.where((g != 0) & (denominator != 0), 1 / denominator, 0.0)
         return (alpha * g.relu()).sum(dim=(2, 3))

@@ -1,4 +1,4 @@
-"""Integrated Gradients: the gradient averaged along the way from a baseline to the image."""
+"""Integrated Gradients: the gradient averaged along the path from a baseline to the image."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Baseline = float | Tensor | Callable[[Tensor], Tensor]
 class IntegratedGradients(Method):
     """The gradient averaged from a baseline to the image, times their difference.
 
-    (x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum. The
-    baseline x' is one number for all pixels, a picture (C,H,W), a function from images (N,C,H,W) to theirs, or several
-    pictures (B,C,H,W), over which the attribution is averaged and among which the steps are shared.
+    (x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum. The baseline x' is one
+    number for all pixels, an image (C,H,W), a function from images (N,C,H,W) to their baselines, or several images
+    (B,C,H,W). With several, the attribution is their average, and they share the steps.
     """
 
     name: ClassVar[str] = "integrated-gradients"
@@ -36,36 +36,36 @@ class IntegratedGradients(Method):
         return sum_channels(self.attribution(job))
 
     def attribution(self, job: Job) -> Tensor:
-        """The signed attribution (N,C,H,W); its sum tends to f(x) − f(x')."""
+        """Signed attribution (N,C,H,W). Its sum converges to f(x) − f(x')."""
         images = job.probe.placed(job.images)
         baselines = self._baselines(images)
         steps = -(-self.steps // len(baselines))
         return torch.stack([_attribution(job, images, baseline, steps) for baseline in baselines]).mean(dim=0)
 
     def _baselines(self, images: Tensor) -> Sequence[Tensor]:
-        """Each of the shape of one image, or of all of them."""
+        """The baselines, each with the shape of one image or of all images."""
         if isinstance(self.baseline, Tensor) and self.baseline.numel():
-            given = self.baseline.to(images)
-            each = list(given) if given.ndim == images.ndim else [given]
+            baseline = self.baseline.to(images)
+            baselines = list(baseline) if baseline.ndim == images.ndim else [baseline]
         elif callable(self.baseline):
-            each = [self.baseline(images)]
+            baselines = [self.baseline(images)]
         elif isinstance(self.baseline, (int, float)):
-            each = [torch.full_like(images[0], self.baseline)]
+            baselines = [torch.full_like(images[0], self.baseline)]
         else:
             raise InputError(f"{self.name}: baseline is {self.baseline!r}: give a number, (C,H,W) or (B,C,H,W)")
-        for baseline in each:
+        for baseline in baselines:
             if baseline.shape not in (images.shape, images.shape[1:]):
                 raise InputError(
-                    f"{self.name}: a baseline of shape {tuple(baseline.shape)} for images {tuple(images.shape)}: "
+                    f"{self.name}: baseline has shape {tuple(baseline.shape)}, images {tuple(images.shape)}: "
                     "give a number, (C,H,W) or (B,C,H,W)"
                 )
-        return each
+        return baselines
 
 
 def _attribution(job: Job, images: Tensor, baseline: Tensor, steps: int) -> Tensor:
     baseline = baseline.expand_as(images)
 
-    def on_the_way(k: int, images: Tensor) -> Tensor:
+    def path_point(k: int, images: Tensor) -> Tensor:
         return torch.lerp(baseline, images, (k + 1) / steps)
 
-    return (images - baseline) * mean_gradients(job, steps, on_the_way)
+    return (images - baseline) * mean_gradients(job, steps, path_point)

@@ -1,4 +1,4 @@
-"""What GradCAM and its kin share: weigh the feature maps of one layer."""
+"""LayerMethod: the base class of GradCAM and its variants, a weighted sum of feature maps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agop.model.layers import FeatureMaps, Layer, feature_maps, layer_for
 
 @dataclass(frozen=True)
 class LayerMethod(Method):
-    """ReLU(Σ_k w_k · A_k) of a layer's feature maps A (N,D,h,w), bilinearly at the image's size.
+    """ReLU(Σ_k w_k · A_k) of a layer's feature maps A (N,D,h,w), scaled bilinearly to the image size.
 
-    The layer is given by name or as a module; else it is the last convolution with a map larger than 1×1.
+    The layer is a name, a module, or by default the last convolution with a map larger than 1×1.
     """
 
     layer: Layer = None
@@ -33,4 +33,4 @@ class LayerMethod(Method):
 
     @abstractmethod
     def weights(self, features: FeatureMaps) -> Tensor:
-        """The weight (N,D) of each feature map."""
+        """Weights (N,D) of the feature maps."""

@@ -1,42 +1,32 @@
-"""A method of the user's own, by package.module:NAME: a class, or an object with its options."""
+"""The user's own method by package.module:NAME: a class, or an object with its options."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from agop.errors import InputError, ModelError, UnknownNameError
 from agop.methods.base import Method
-from agop.model.loading import import_user_module
-from agop.registry import unknown_name_error
+from agop.model.user_code import load_user_object
 
 
 def load_user_method(name: str) -> type[Method] | Method:
-    """What the name stands for; an error that says why if that is no method."""
-    module, _, own = name.partition(":")
+    """Resolve package.module:NAME to a Method class or object. Raises UnknownNameError or InputError."""
     try:
-        place = import_user_module(module)
+        method = load_user_object(name, "method", _is_candidate)
     except ModelError as error:
         raise UnknownNameError(f"no method is named {name!r}: {error}") from error
-    found: Any = place
-    for part in own.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        raise _nothing(name, module, place)
-    if not _is_method(found):
+    if not _is_method(method):
         raise InputError(
-            f"{name} is a {type(found).__name__}: name a subclass of agop.methods.Method, or an object of one"
+            f"{name} is a {type(method).__name__}: give a subclass of agop.methods.Method, or an object of one"
         )
-    for lacking in [*sorted(getattr(found, "__abstractmethods__", ())), *([] if hasattr(found, "name") else ["name"])]:
-        raise InputError(f"{name} has no {lacking}: a method needs a name and maps()")
-    return found  # type: ignore[no-any-return]  # it was just looked at
-
-
-def _nothing(name: str, module: str, place: Any) -> UnknownNameError:
-    known = [f"{module}:{each}" for each, value in vars(place).items() if _is_method(value) and value is not Method]
-    if known:
-        return unknown_name_error("method", name, known)
-    return UnknownNameError(f"no method is named {name!r}: {module} holds none, subclass agop.methods.Method there")
+    if getattr(method, "__abstractmethods__", ()):
+        raise InputError(f"{name} has no maps: define maps(self, job)")
+    if not hasattr(method, "name"):
+        raise InputError(f"{name} has no name: add name = 'my-method' to its class")
+    return method  # type: ignore[no-any-return]  # _is_method
 
 
 def _is_method(value: object) -> bool:
     return isinstance(value, Method) or (isinstance(value, type) and issubclass(value, Method))
+
+
+def _is_candidate(value: object) -> bool:
+    return _is_method(value) and value is not Method

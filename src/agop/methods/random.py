@@ -1,4 +1,4 @@
-"""Uniform noise: what a method scores that knows nothing."""
+"""Random: uniform noise, the score of a map without information."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agop.methods.base import Job, Method
 
 @dataclass(frozen=True)
 class Random(Method):
-    """Uniform noise, for comparison."""
+    """Uniform noise, a baseline."""
 
     name: ClassVar[str] = "random"
     needs_model: ClassVar[bool] = False

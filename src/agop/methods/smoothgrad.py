@@ -16,8 +16,8 @@ from agop.methods.channels import sum_channels
 class SmoothGrad(Method):
     """The gradient averaged over noisy copies of the image.
 
-    Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal with standard deviation sigma. The noise
-    comes from the seed and is the same for every image: an image's map does not depend on its neighbours.
+    Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal with standard deviation sigma. The noise depends on the
+    seed only and is the same for every image, so a map doesn't depend on the other images of the batch.
     """
 
     name: ClassVar[str] = "smoothgrad"

@@ -1,4 +1,4 @@
-"""The metrics, one file each: name → metric. `names()` lists them; a new file here is found by itself."""
+"""Metrics by name, one file each. A new file here is registered automatically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import_all(__name__, __path__)
 
 
 def names() -> list[str]:
-    """The names of all metrics: the paper's in its order, then the others."""
+    """Names of all metrics: the paper's in its order, then the others."""
     return registry.names()
 
 

@@ -1,6 +1,6 @@
-"""What every metric is: a function from batches to one score a sample, with bounds and a direction.
+"""Metric: a function from a batch to one score per sample, with bounds and a direction.
 
-The rules for what is undefined are the same everywhere and stand in `defined`; an undefined score is NaN.
+An undefined score is NaN. `defined` has the rules, which all metrics share.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agop.model.probe import at_least_float32
 from agop.registry import Registry
 
 PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
-# Of deletion and insertion, if nobody says how many.
+# Default number of steps for deletion and insertion, at most.
 MOST_STEPS = 64
 registry: Registry[Metric] = Registry("metric", first=PAPER)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A score for each sample: `metric(maps, masks)` or, if it asks the model, `metric(model, images, maps)`."""
+    """One score per sample: `metric(maps, masks)` or, with needs_model, `metric(model, images, maps)`."""
 
     function: Callable[..., Tensor]
     name: str
@@ -37,13 +37,13 @@ class Metric:
     __doc__: str | None = None
 
     def described(self, steps: int | None = None) -> dict[str, Any]:
-        """What a report says of it, with the values of its options in place of their names."""
-        what, values = self.__doc__ or "", {"steps": f"at most {MOST_STEPS}" if steps is None else f"{steps}"}
+        """The metric's entry in a report. The values of options replace their names in its description."""
+        text, values = self.__doc__ or "", {"steps": f"at most {MOST_STEPS}" if steps is None else f"{steps}"}
         for name, option in signature(self.function).parameters.items():
-            told = f"{option.default:g}" if isinstance(option.default, float) else values.get(name, name)
-            what = what.replace(f"`{name}`", told)
+            value = f"{option.default:g}" if isinstance(option.default, float) else values.get(name, name)
+            text = text.replace(f"`{name}`", value)
         about = {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": self.bounds}
-        return about | {"what": what}
+        return about | {"what": text}
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         """The scores (N,), NaN where undefined."""
@@ -53,20 +53,20 @@ class Metric:
 def metric(
     label: str, bounds: tuple[float, float] = (0.0, 1.0), *, higher_is_better: bool = True, needs_model: bool = False
 ) -> Callable[[Callable[..., Tensor]], Metric]:
-    """Register a function under its name."""
+    """Register the decorated function under its name."""
 
-    def registered(function: Callable[..., Tensor]) -> Metric:
-        made = Metric(function, function.__name__, label, bounds, higher_is_better, needs_model, function.__doc__)
-        registry.add(made.name, made)
-        return made
+    def register(function: Callable[..., Tensor]) -> Metric:
+        new = Metric(function, function.__name__, label, bounds, higher_is_better, needs_model, function.__doc__)
+        registry.add(new.name, new)
+        return new
 
-    return registered
+    return register
 
 
 @dataclass(frozen=True)
 class Located:
-    """A batch with its pixels in a row: maps (N,P), the truth (N,P) as given, the maps' sums (N,), and which samples
-    are defined (N,).
+    """A batch with flattened pixels: maps (N,P), masks as passed (N,P), sums of the maps (N,), and which samples are
+    defined (N,).
     """
 
     maps: Tensor
@@ -76,12 +76,12 @@ class Located:
 
     @cached_property
     def masks(self) -> Tensor:
-        """The truth (N,P) as numbers, 0, 1 or −1, of the maps' dtype."""
+        """The masks (N,P) as 0, 1 or −1 in the maps' dtype."""
         return self.truth.to(self.maps.dtype)
 
     @cached_property
     def inside(self) -> Tensor:
-        """True (N,P) in the mask."""
+        """True (N,P) inside the mask."""
         return self.truth if self.truth.dtype == torch.bool else self.truth > 0
 
     def scores(self, values: Tensor) -> Tensor:
@@ -90,20 +90,20 @@ class Located:
 
 
 def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
-    """The batch checked: maps non-negative (N,H,W), masks of the same shape, 0/1 or, if asked for, −1/0/1."""
+    """Check a batch: non-negative maps (N,H,W), and masks of that shape with values 0/1 or, if signed, −1/0/1."""
     try:
         maps, masks = torch.as_tensor(maps), torch.as_tensor(masks)
     except (TypeError, ValueError, RuntimeError):
-        told = f"maps is a {type(maps).__name__}, masks a {type(masks).__name__}"
-        raise InputError(f"{told}: give tensors or arrays (N,H,W)") from None
+        types = f"maps is a {type(maps).__name__}, masks a {type(masks).__name__}"
+        raise InputError(f"{types}: give tensors or arrays (N,H,W)") from None
     if maps.ndim != 3:
         raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W)")
     if masks.shape != maps.shape:
-        told = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
-        raise InputError(f"{told}: give one mask a map, of the same size")
+        shapes = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
+        raise InputError(f"{shapes}: give one mask per map, of the same size")
     rows = maps.flatten(1).to(at_least_float32(maps.dtype))
     if float(rows.detach().min() if rows.numel() else 0) < 0:
-        raise InputError(f"maps go down to {float(rows.min()):.3g}: give non-negative ones, for example maps.abs()")
+        raise InputError(f"maps have minimum {float(rows.min()):.3g}: give non-negative maps, for example maps.abs()")
     if masks.dtype != torch.bool:
         _check_values(masks, (-1, 0, 1) if signed else (0, 1))
     truth = masks.flatten(1).to(maps.device)
@@ -112,10 +112,10 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
 
 
 def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
-    known = torch.isin(masks, torch.tensor(allowed, dtype=masks.dtype, device=masks.device))
-    if not bool(known.all()):
-        hint = "" if -1 in allowed else "; for masks with signs pass signed=True"
-        raise InputError(f"masks hold values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
+    valid = torch.isin(masks, torch.tensor(allowed, dtype=masks.dtype, device=masks.device))
+    if not bool(valid.all()):
+        hint = "" if -1 in allowed else "; for signed masks pass signed=True"
+        raise InputError(f"masks have values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
 
 
 def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
@@ -124,10 +124,10 @@ def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
 
 
 def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
-    """Why a sample's scores are undefined, or None where they are not."""
-    told = ("map is not finite", "map is zero everywhere", "mask is empty")
+    """Why a sample's scores are undefined, or None if they are defined."""
+    texts = ("map is not finite", "map is zero everywhere", "mask is empty")
     flags = zip(*(part.tolist() for part in _undefined(_totals(maps), masks)), strict=True)
-    return [next((why for why, flag in zip(told, sample, strict=True) if flag), None) for sample in flags]
+    return [next((text for text, flag in zip(texts, sample, strict=True) if flag), None) for sample in flags]
 
 
 def _totals(maps: Tensor) -> Tensor:
@@ -135,9 +135,9 @@ def _totals(maps: Tensor) -> Tensor:
 
 
 def _undefined(totals: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    # Maps are not negative, so their sums tell: zero or not finite.
-    nowhere = torch.zeros_like(totals, dtype=torch.bool)
-    empty = nowhere if masks is None else torch.count_nonzero(masks.flatten(1), dim=1).to(totals.device) == 0
+    # Maps are non-negative: a sum of zero means zero everywhere.
+    never = torch.zeros_like(totals, dtype=torch.bool)
+    empty = never if masks is None else torch.count_nonzero(masks.flatten(1), dim=1).to(totals.device) == 0
     return ~totals.isfinite(), totals == 0, empty
 
 

@@ -1,4 +1,4 @@
-"""The curve behind deletion and insertion: the target's probability as pixels go in the map's order."""
+"""The curve of deletion and insertion: the target's probability as pixels change in the map's order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def areas(
     inserting: bool,
     batch_size: int | None,
 ) -> Tensor:
-    """The area (N,) under the target's probability, from all pixels to none or, inserting, from none to all.
+    """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
 
-    The highest pixels go first, equal ones in reading order, in `steps` steps of as equal size as can be:
-    by default a pixel a step, at most 64. The area is the trapezoid sum over the share of pixels.
+    The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one
+    pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels.
     """
     check_images(images)
     maps = torch.as_tensor(maps)
@@ -37,37 +37,37 @@ def areas(
         rows_for(images, batch_size),
         target_indices(target, len(images)),
     )
-    # A pixel's rank is the step at which it goes.
+    # A pixel's rank is its place in the order of change.
     ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
-    found = []
+    scores = []
     with probing(model) as probe:
         for start in range(0, len(images), rows):
             part = slice(start, start + rows)
-            chosen = None if targets is None else targets[part]
+            part_targets = None if targets is None else targets[part]
             placed = probe.placed(images[part])
-            curve = _curve(probe, placed, ranks[part].to(placed.device), chosen, cuts, fill, inserting, rows)
-            found.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
-    return torch.where(defined(maps).cpu(), torch.cat(found), torch.nan)
+            curve = _curve(probe, placed, ranks[part].to(placed.device), part_targets, cuts, fill, inserting, rows)
+            scores.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
+    return torch.where(defined(maps).cpu(), torch.cat(scores), torch.nan)
 
 
 def _curve(
     probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float, inserting: bool,
     rows: int,
 ) -> Tensor:  # fmt: skip
-    """The targets' probabilities (steps+1,N); as many cuts share a pass as `rows` allows."""
+    """Target probabilities (steps+1,N). As many cuts share a pass as `rows` allows."""
     logits = probe.logits(images)
     targets = probe.checked(targets, logits)
-    together, curve = max(1, rows // len(images)), []
-    for some in torch.split(cuts.to(images.device), together):
-        gone = ranks < some.reshape(-1, 1, 1, 1, 1)
-        batch = torch.where(gone == inserting, images, fill).flatten(0, 1)
-        found = probabilities(probe.logits(batch).double())
-        curve.append(found.gather(1, targets.repeat(len(some))[:, None]).reshape(len(some), -1))
+    cuts_per_pass, curve = max(1, rows // len(images)), []
+    for some in torch.split(cuts.to(images.device), cuts_per_pass):
+        changed = ranks < some.reshape(-1, 1, 1, 1, 1)
+        batch = torch.where(changed == inserting, images, fill).flatten(0, 1)
+        scores = probabilities(probe.logits(batch).double())
+        curve.append(scores.gather(1, targets.repeat(len(some))[:, None]).reshape(len(some), -1))
     return torch.cat(curve)
 
 
 def _cuts(pixels: int, steps: int | None) -> Tensor:
-    """How many pixels are gone after each step: 0 … all of them."""
+    """Number of changed pixels after each step, from 0 to all."""
     steps = min(pixels, MOST_STEPS) if steps is None else steps
     if not 1 <= steps <= pixels:
         raise InputError(f"steps is {steps}: give 1 to {pixels}, the number of pixels")

@@ -22,5 +22,5 @@ def deletion(
     fill: float = 0.0,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Area (N,) under the target's softmax probability as pixels are removed in `steps` steps, and become `fill`."""
+    """Area (N,) under the target's softmax probability as pixels are set to `fill` in `steps` steps."""
     return areas(model, images, maps, target, steps, fill, False, batch_size)

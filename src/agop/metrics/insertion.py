@@ -1,4 +1,4 @@
-"""Insertion: how fast the prediction rises as the map's highest pixels are put back."""
+"""Insertion: how fast the prediction rises as the map's highest pixels are restored."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def insertion(
     fill: float = 0.0,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Area (N,) under the target's softmax probability as pixels return in `steps` steps, where all were `fill`."""
+    """Area (N,) under the target's softmax probability as pixels are restored from `fill` in `steps` steps."""
     return areas(model, images, maps, target, steps, fill, True, batch_size)

@@ -1,4 +1,4 @@
-"""An exported program (.pt2) as a module, if it has no part that torch would unpickle."""
+"""Loads exported programs (.pt2), unless a part of them would be unpickled."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import nn
 from agop.errors import ModelError
 from agop.system.files import read_bytes
 
-# All that torch.export.save writes for a model of plain tensors. Other parts are unpickled or run by torch.export.load.
-_KNOWN = re.compile(
+# The parts that torch.export.save writes for plain tensors. torch.export.load unpickles or runs other parts.
+_KNOWN_PARTS = re.compile(
     r"[^/]+/(archive_format|archive_version|byteorder|\.data/(version|serialization_id)|\.format_version|models/model\.json"
     r"|data/sample_inputs/model\.pt|data/weights/(weight_\d+|model_weights_config\.json)"
     r"|data/constants/(tensor_\d+|model_constants_config\.json))"
@@ -23,9 +23,9 @@ _KNOWN = re.compile(
 
 
 def load_exported(path: Path) -> nn.Module:
-    """The module of a file written by torch.export.save.
+    """Load the module of a file that torch.export.save wrote.
 
-    An exported program is a program: load only what you trust. What is refused here is a pickle inside.
+    An exported program is a program: load only files that you trust. This function refuses pickles inside it.
     """
     content = read_bytes(path)
     try:
@@ -34,24 +34,22 @@ def load_exported(path: Path) -> nn.Module:
         return torch.export.load(io.BytesIO(content)).module()
     except ModelError:
         raise
-    except Exception as error:  # a foreign file makes torch raise anything
-        raise ModelError(f"{path} cannot be read as an exported program: {error}") from error
+    except Exception as error:  # torch raises anything for an unknown file
+        raise ModelError(f"{path} can't be read as an exported program: {error}") from error
 
 
 def _refuse_pickles(path: Path, archive: zipfile.ZipFile) -> None:
-    """torch.export.load unpickles what it cannot read otherwise, so look before it does."""
+    """Raise if torch.export.load could unpickle a part."""
     names = archive.namelist()
-    strange = [name for name in names if not _KNOWN.fullmatch(name)]
-    strange += [name for name in names if sum(name.lower() == other.lower() for other in names) > 1]
+    suspicious = [name for name in names if not _KNOWN_PARTS.fullmatch(name)]
+    suspicious += [name for name in names if sum(name.lower() == other.lower() for other in names) > 1]
     configs = [json.loads(archive.read(name))["config"] for name in names if name.endswith("_config.json")]
-    strange += [part for config in configs for part, entry in config.items() if entry["use_pickle"] is not False]
+    suspicious += [part for config in configs for part, entry in config.items() if entry["use_pickle"] is not False]
     for name in (name for name in names if name.endswith("/sample_inputs/model.pt")):
         try:
             torch.load(io.BytesIO(archive.read(name)), weights_only=True)
-        except Exception:  # whatever is wrong with it, torch would go on to unpickle it
-            strange.append(name)
-    if strange or not configs:
-        told = ", ".join(strange[:3]) or "an older format"
-        raise ModelError(
-            f"{path} holds parts that may be pickles and run code ({told}): refused; export the model again"
-        )
+        except Exception:  # whatever is wrong with it, torch would unpickle it next
+            suspicious.append(name)
+    if suspicious or not configs:
+        parts = ", ".join(suspicious[:3]) or "an older format"
+        raise ModelError(f"{path} has parts that may be pickles and run code ({parts}): export the model again")

@@ -1,4 +1,4 @@
-"""A short name for a model's architecture and weights, to tell models apart."""
+"""Short digests of a model's architecture and weights."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torch import Tensor, nn
 
 from agop.model.probe import unwrapped
 
-# Enough numbers of each tensor to see any training step; reading all of them would cost a forward pass.
-_SAMPLES_A_TENSOR = 16
-_CARRIED = "_agop_fingerprint"
+# Enough values per tensor to detect any training step. Reading all would cost as much as a forward pass.
+_SAMPLES_PER_TENSOR = 16
+_ATTRIBUTE = "_agop_fingerprint"
 
 
 def fingerprint(model: nn.Module) -> dict[str, str]:
     """Digests of the architecture (names and shapes) and of the weights (evenly spaced samples)."""
     model = unwrapped(model)
-    carried: dict[str, str] | None = getattr(model, _CARRIED, None)
+    carried: dict[str, str] | None = getattr(model, _ATTRIBUTE, None)
     if carried is not None:
         return dict(carried)
     architecture, weights = hashlib.sha256(), hashlib.sha256()
@@ -29,7 +29,7 @@ def fingerprint(model: nn.Module) -> dict[str, str]:
 
 
 def parameters_digest(model: nn.Module) -> str:
-    """A digest of the parameters alone: what the ranks of a training have in common at each step."""
+    """Digest of the parameters without buffers: equal on all ranks of a training at each step."""
     digest = hashlib.sha256()
     for tensor in unwrapped(model).parameters():
         digest.update(_sampled(tensor).numpy().tobytes())
@@ -37,8 +37,8 @@ def parameters_digest(model: nn.Module) -> str:
 
 
 def carry_fingerprint(model: nn.Module, of: nn.Module) -> None:
-    """Let a rewritten copy answer with the fingerprint of the model it was made from."""
-    setattr(model, _CARRIED, fingerprint(of))
+    """Give a rewritten copy the fingerprint of the original."""
+    setattr(model, _ATTRIBUTE, fingerprint(of))
 
 
 def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -48,5 +48,5 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _sampled(tensor: Tensor) -> Tensor:
     flat = tensor.detach().reshape(-1)
-    places = torch.linspace(0, max(0, len(flat) - 1), min(len(flat), _SAMPLES_A_TENSOR), device="cpu").long()
+    places = torch.linspace(0, max(0, len(flat) - 1), min(len(flat), _SAMPLES_PER_TENSOR), device="cpu").long()
     return flat[places.to(flat.device)].to("cpu", torch.float64)

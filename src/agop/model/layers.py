@@ -1,4 +1,4 @@
-"""The layer that GradCAM weighs: found by name, by module or by looking; its map and gradient."""
+"""The layer that GradCAM uses, by name, as a module or by default, and its feature maps and gradients."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from agop.model.targets import predicted
 
 Layer = str | nn.Module | None
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
-_FINE = 7
+_COARSE_BELOW = 7
 _MOST_PREFIX_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class FeatureMaps:
-    """A layer's activations and the target logits' gradients there, both (N,D,h,w)."""
+    """A layer's activations and the gradients of the target logits with respect to them, both (N,D,h,w)."""
 
     activations: Tensor
     gradients: Tensor
 
 
 def layer_name(model: nn.Module, image: Tensor) -> str:
-    """The name of the layer that GradCAM weighs if none is given, found on one image (1,C,H,W)."""
+    """Name of GradCAM's default layer for one image (1,C,H,W)."""
     with probing(model) as probe:
         modules: dict[str, nn.Module] = dict(probe.model.named_modules())
-        found = _found(probe, image, modules)
-    return next(name for name, module in modules.items() if module is found)
+        layer = _default_layer(probe, image, modules)
+    return next(name for name, module in modules.items() if module is layer)
 
 
 def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
-    """The module to weigh: the given one, or the last with a map larger than 1×1; warns if coarse."""
+    """The layer's module, or the default: the last one with a map larger than 1×1. Warns if the map is coarse."""
     modules = dict(probe.model.named_modules())
     if layer is None:
-        found = _found(probe, image, modules)
+        module = _default_layer(probe, image, modules)
     elif isinstance(layer, str):
         if layer not in modules or not layer:
             raise LayerError(f"the model has no layer {layer!r}: {_candidates(modules, layer)}")
-        found = modules[layer]
+        module = modules[layer]
     else:
-        found = layer
-        if not any(module is layer for module in modules.values()):
+        module = layer
+        if not any(other is layer for other in modules.values()):
             raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {_candidates(modules)}")
-    _warn_if_coarse(probe, image, found, modules)
-    return found
+    _warn_if_coarse(probe, image, module, modules)
+    return module
 
 
 def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: Layer) -> FeatureMaps:
-    """The layer's activations and gradients, at its last call, for each image's target, predicted if None."""
+    """Activations and gradients at the layer's last call, for each image's target (predicted class if None)."""
     if not isinstance(layer, nn.Module):
         layer = layer_for(probe, images[:1], layer)
     with _captured([layer]) as outputs:
@@ -65,12 +65,12 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
     size, dtype, prefix = images.shape[-2:], at_least_float32(activations.dtype), prefix_tokens(probe.model)
     first = isinstance(layer, CONVOLUTIONS)
-    found = [part.to(dtype) for part in (activations.detach(), gradients)]
-    return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in found))
+    both = [part.to(dtype) for part in (activations.detach(), gradients)]
+    return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in both))
 
 
 def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
-    """What the layer gives at its last call, in its own shape, for one image (1,C,H,W)."""
+    """Output of the layer's last call for one image (1,C,H,W), in its own shape."""
     with torch.no_grad(), _captured([layer]) as outputs:
         probe.forward(probe.placed(image))
     return _tensor_of(layer, outputs)
@@ -79,10 +79,10 @@ def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
 def as_grid(
     features: Tensor, samples: int, size: torch.Size, prefix: int | None = None, *, channels_first: bool = False
 ) -> Tensor:
-    """Features (N,D,h,w): maps, also from (N,h,w,D) unless told otherwise, and tokens (N,T,D) as the patches stand."""
+    """Feature maps (N,D,h,w) from maps (N,D,h,w) or, unless channels_first, (N,h,w,D), or from tokens (N,T,D)."""
     if features.ndim not in (3, 4) or len(features) != samples:
         shape = tuple(features.shape)
-        raise LayerError(f"the layer gives {shape} for {samples} images, neither maps nor tokens: give another layer")
+        raise LayerError(f"the layer returns {shape} for {samples} images, neither maps nor tokens: give another layer")
     if features.ndim == 4:
         return features if channels_first or not _channels_last(features, size) else features.permute(0, 3, 1, 2)
     rows, columns = token_grid(features.shape[1], size, prefix)
@@ -91,11 +91,12 @@ def as_grid(
 
 
 def token_grid(tokens: int, size: torch.Size, prefix: int | None = None) -> tuple[int, int]:
-    """Rows and columns of the patches of an image (H,W), behind `prefix` class and register tokens if that
-    leaves a grid, else behind as few as can be.
+    """Rows and columns of the patches of an image (H,W).
+
+    They follow `prefix` class and register tokens if the rest forms a grid, else as few such tokens as possible.
     """
-    said = [tokens - prefix] if prefix is not None else []
-    for patches in (*said, *range(tokens, max(0, tokens - _MOST_PREFIX_TOKENS - 1), -1)):
+    first = [tokens - prefix] if prefix is not None else []
+    for patches in (*first, *range(tokens, max(0, tokens - _MOST_PREFIX_TOKENS - 1), -1)):
         rows = round(math.sqrt(max(0, patches) * size[0] / size[1]))
         if rows > 0 and patches % rows == 0 and rows * size[1] == patches // rows * size[0]:
             return rows, patches // rows
@@ -103,39 +104,41 @@ def token_grid(tokens: int, size: torch.Size, prefix: int | None = None) -> tupl
 
 
 def prefix_tokens(model: nn.Module) -> int | None:
-    """How many class and register tokens stand before the patches, if the model says so."""
+    """Number of class and register tokens before the patches, if the model has an attribute for it."""
     registers = getattr(getattr(model, "config", None), "num_register_tokens", None)
-    if isinstance(registers, int):  # transformers' word for those beside the class token
+    if isinstance(registers, int):  # transformers counts the class token separately
         return registers + 1
-    said = [module.num_prefix_tokens for module in model.modules() if hasattr(module, "num_prefix_tokens")]
-    return said[0] if said and isinstance(said[0], int) else None  # timm's
+    for module in model.modules():
+        if hasattr(module, "num_prefix_tokens"):  # timm
+            return module.num_prefix_tokens if isinstance(module.num_prefix_tokens, int) else None
+    return None
 
 
 def _channels_last(maps: Tensor, size: torch.Size) -> bool:
-    """True if the first two of a map's three sides, and not the last two, are nearer to the image's shape."""
+    """True if the first two of a map's three sides match the image's aspect ratio better than the last two."""
     first, second, third = maps.shape[1:]
-    wanted = math.log(size[0] / size[1])
-    return abs(math.log(first / second) - wanted) < abs(math.log(second / third) - wanted)
+    ratio = math.log(size[0] / size[1])
+    return abs(math.log(first / second) - ratio) < abs(math.log(second / third) - ratio)
 
 
-def _found(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Module:
-    """The last convolution with a map, or in a model of tokens the last norm whose patches matter."""
+def _default_layer(probe: Probe, image: Tensor, modules: dict[str, nn.Module]) -> nn.Module:
+    """The last convolution with a map, or in a transformer the last norm whose patch tokens reach the output."""
     with _captured([m for m in modules.values() if isinstance(m, CONVOLUTIONS) or _norms_tokens(m)]) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
     size, prefix = image.shape[-2:], prefix_tokens(probe.model)
-    kept = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
-    reached = derivatives(logits, predicted(logits), [out for _, out in kept]) if kept else ()
-    # Behind the last attention only the class token reaches the logits: its norm has no patch gradient.
+    candidates = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
+    gradients = derivatives(logits, predicted(logits), [out for _, out in candidates]) if candidates else ()
+    # After the last attention only the class token reaches the logits: the norm there has no patch gradients.
     useful = [
-        m for (m, _), g in zip(kept, reached, strict=True)
+        m for (m, _), g in zip(candidates, gradients, strict=True)
         if g is not None and (g.ndim == 4 or bool((as_grid(g, 1, size, prefix) != 0).any()))
     ]  # fmt: skip
     if not useful:
         raise LayerError(
             "the model has no convolution with a map larger than 1×1, and no tokens, that its output depends on: "
-            "name a layer with a spatial output, or use a gradient method (an exported model shows no layers)"
+            "name a layer with a spatial output, or use a gradient method (an exported model has no layers)"
         )
-    # A norm of maps right behind a convolution, as in ConvNeXt, belongs to it; more of them are a model without.
+    # A single norm of maps after a convolution, as in ConvNeXt, belongs to it. Several mean: no convolutions.
     maps = [isinstance(m, CONVOLUTIONS) or outputs[m].ndim == 3 for m in reversed(useful)]
     return useful[-2] if maps[:2] == [False, True] else useful[-1]
 
@@ -145,7 +148,7 @@ def _norms_tokens(module: nn.Module) -> bool:
 
 
 def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
-    """True for what an image's gradient can reach: a convolution's map, or a norm's map or tokens in a grid."""
+    """True for an output with a spatial grid that depends on the image: a map, or tokens of a norm."""
     if not output.requires_grad or len(output) != 1:
         return False
     if isinstance(module, CONVOLUTIONS):
@@ -161,10 +164,10 @@ def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
 
 def _tensor_of(layer: nn.Module, outputs: dict[nn.Module, Any]) -> Tensor:
     if layer not in outputs:
-        raise LayerError(f"the layer {type(layer).__name__} took no part in the forward pass: give another one")
+        raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")
     if not isinstance(outputs[layer], Tensor):
         kind = type(outputs[layer]).__name__
-        raise LayerError(f"the layer {type(layer).__name__} gives a {kind}, not a map: give a layer inside it")
+        raise LayerError(f"the layer {type(layer).__name__} returns a {kind}, not a map: give a layer inside it")
     return outputs[layer]  # type: ignore[no-any-return]
 
 
@@ -172,11 +175,11 @@ def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict
     features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
     first = isinstance(layer, CONVOLUTIONS)
     rows, columns = as_grid(features, 1, image.shape[-2:], prefix, channels_first=first).shape[-2:]
-    if min(rows, columns) < _FINE:
+    if min(rows, columns) < _COARSE_BELOW:
         name = next(name for name, module in modules.items() if module is layer)
         warn(
             f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
-            "GradCAM cannot localise finer than that; name an earlier layer"
+            "GradCAM can't localise finer than that; name an earlier layer"
         )
 
 
@@ -185,14 +188,15 @@ def _candidates(modules: dict[str, nn.Module], near: str = "") -> str:
     names = names or [name for name in modules if name]
     close = get_close_matches(near, [name for name in modules if name], n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    shown = ", ".join(names[-12:])
-    return f"{hint}candidates: {'… ' if len(names) > 12 else ''}{shown}"
+    ellipsis = "… " if len(names) > 12 else ""
+    return f"{hint}candidates: {ellipsis}{', '.join(names[-12:])}"
 
 
 @contextmanager
 def _captured(layers: list[nn.Module]) -> Iterator[dict[nn.Module, Any]]:
-    """Fills, in order of execution, with the layers' outputs; the model goes on with copies of the tensors,
-    so that an in-place activation behind a layer cannot overwrite what was captured.
+    """The layers' outputs, filled in order of execution.
+
+    The model continues with copies, so that an in-place activation after a layer can't overwrite the captured output.
     """
     outputs: dict[nn.Module, Any] = {}
 

@@ -1,4 +1,4 @@
-"""prepare(): a copy of a trained model that gives the same input gradients sooner."""
+"""prepare(): a copy of a trained model that computes the same input gradients faster."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
 def prepare(model: nn.Module) -> nn.Module:
     """A copy in eval mode, frozen, channels last, with batch norms folded into the convolutions before them.
 
-    The same logits and input gradients to rounding; the original is untouched. For gradient methods:
-    the output of a folded convolution is what its batch norm gave, so GradCAM there sees other maps.
+    It has the same logits and input gradients up to rounding. The original isn't changed. Use it for gradient methods:
+    a folded convolution returns its batch norm's output, so GradCAM there sees other maps.
     """
     with preserved_random_state():
-        prepared = _still_copy(model)
+        prepared = _frozen_copy(model)
         try:
-            # A throw-away copy: a forward pass may keep what it was given.
+            # Tracing runs the forward pass, which may store proxies in the model: trace a copy.
             graph = symbolic_trace(copy.deepcopy(prepared)).graph
-        except Exception as error:  # tracing runs the model's own code, which may raise anything
-            warn(f"the model is only copied and frozen, it cannot be traced: {error}")
+        except Exception as error:  # the model's own code
+            warn(f"the model can't be traced, so it is only copied and frozen: {error}")
             graph = Graph()
         for convolution, norm in _foldable(prepared, graph):
             _fold(prepared, convolution, norm)
@@ -40,25 +40,25 @@ def prepare(model: nn.Module) -> nn.Module:
     return prepared
 
 
-def _still_copy(model: nn.Module) -> nn.Module:
+def _frozen_copy(model: nn.Module) -> nn.Module:
     try:
-        still = copy.deepcopy(unwrapped(model))
-    except Exception as error:  # what a model holds decides
-        raise ModelError(f"the model cannot be copied, use it as it is: {error}") from error
-    for module in still.modules():
+        frozen = copy.deepcopy(unwrapped(model))
+    except Exception as error:  # the model's own code
+        raise ModelError(f"the model can't be copied, use it without prepare(): {error}") from error
+    for module in frozen.modules():
         module.training = False
-    for parameter in still.parameters():
+    for parameter in frozen.parameters():
         parameter.requires_grad_(False)
         parameter.grad = None
-    return still
+    return frozen
 
 
 def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
-    """Names of (convolution, batch norm) where the norm alone sees the convolution's output, each is called
-    once, and nothing else of either is used.
+    """Names of (convolution, batch norm) pairs where only the norm uses the convolution's output, each is called once,
+    and neither is used in another way.
     """
     calls = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    read = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
+    modules_read = {str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"}
     names = Counter(id(module) for _, module in model.named_modules(remove_duplicate=False))
     pairs = []
     for node in graph.nodes:
@@ -67,14 +67,17 @@ def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
             continue
         pair = str(before.target), str(node.target)
         modules = [model.get_submodule(name) for name in pair]
-        alone = all(calls[name] == 1 and name not in read for name in pair) and all(names[id(m)] == 1 for m in modules)
+        alone = all(calls[name] == 1 and name not in modules_read for name in pair) and all(
+            names[id(m)] == 1 for m in modules
+        )
         if alone and _folds(*modules):
             pairs.append(pair)
     return pairs
 
 
 def _folds(convolution: nn.Module, norm: nn.Module) -> bool:
-    """True for a plain convolution and a batch norm with running statistics, in full precision, unhooked."""
+    """True for a plain convolution and a batch norm with running statistics, in full precision, without hooks."""
+    # Private: torch has no public way to ask for hooks.
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return (
         type(convolution) is nn.Conv2d
@@ -92,7 +95,7 @@ def _fold(model: nn.Module, convolution: str, norm: str) -> None:
 
 
 def _channels_last(model: nn.Module, graph: Graph) -> None:
-    """Convolutions' weights channels last, unless the model reads a layer's memory with view() or could."""
+    """Convert convolution weights to channels last, unless the model calls view() or couldn't be traced."""
     if not len(graph.nodes) or any(node.op == "call_method" and node.target == "view" for node in graph.nodes):
         return
     for module in model.modules():

@@ -1,7 +1,7 @@
-"""The gradient source: the gradients of class logits with respect to images, a batch at a time.
+"""Gradients of class logits with respect to images, one backward pass per batch.
 
-In eval mode samples do not meet, so one backward pass of the *sum* of the chosen logits gives every
-sample its own gradient: what a loop over samples gives, many times faster.
+In eval mode samples are independent, so one backward pass of the *sum* of the target logits gives every sample its own
+gradient: the result of a loop over samples, many times faster.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from agop.errors import InputError, ModelError
 from agop.model.targets import check_range, class_count, logits_of, predicted, selection
 from agop.model.undisturbed import Parts, undisturbed
 
-# Numbers in one pass when the caller names no batch size. Larger passes were no faster on a CPU.
-_NUMBERS_A_PASS = {"cpu": 2**20}
-_NUMBERS_A_PASS_ELSEWHERE = 2**23
+# Default number of input values per pass. Larger passes weren't faster on a CPU.
+_VALUES_PER_PASS = {"cpu": 2**20}
+_VALUES_PER_PASS_ELSEWHERE = 2**23
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Gradients:
 
 
 def joined(parts: Sequence[Gradients]) -> Gradients:
-    """The gradients of several batches as those of one."""
+    """Concatenate the gradients of several batches."""
     if len(parts) == 1:
         return parts[0]
     return Gradients(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Gradients)))
 
 
 class Probe:
-    """A model held still: asks it for logits and input gradients. Made by `probing`."""
+    """Logits and input gradients of a model in eval mode. Created by `probing`."""
 
     def __init__(self, model: nn.Module, parts: Parts) -> None:
         self.model = model
@@ -60,7 +60,7 @@ class Probe:
         return predicted(self.logits(images))
 
     def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
-        """Gradients of each sample's target logit (predicted if None), in one backward pass."""
+        """Gradients of each sample's target logit (predicted class if None), in one backward pass."""
         if not self.mixes_samples or len(images) == 1:
             return self._gradients(images, targets)
         return joined(
@@ -71,30 +71,31 @@ class Probe:
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (N,K) of images already in place, with a graph if they need one.
+        """Logits (N,K) of images on the model's device, with a graph if they require gradients.
 
-        The model gets a copy: one that starts with an in-place operation may write to neither a leaf nor
-        the caller's images.
+        The model gets a copy: it may start with an in-place operation, which must not write to a leaf or to the
+        caller's images.
         """
         try:
             output = self.model(images.clone())
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            fixed = "; it was exported for one batch size: say that one, or export it with a dynamic batch"
+            hint = ""
+            if "Guard failed" in str(error):
+                hint = "; it was exported for one batch size: use that one, or export it with a dynamic batch"
             raise ModelError(
-                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}"
-                f"{fixed if 'Guard failed' in str(error) else ''}"
+                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
             ) from error
         return logits_of(output, len(images))
 
     def placed(self, images: Tensor) -> Tensor:
-        """The images on the model's device, in its dtype, and never an inference tensor."""
+        """The images on the model's device and in its dtype, never as inference tensors."""
         images = images.detach().to(**self._place) if self._place else images.detach()
         return images.clone() if images.is_inference() else images
 
     def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
-        """The targets on the logits' device and in range; predicted classes if None."""
+        """The targets on the logits' device, or the predicted classes if None. Raises if one is out of range."""
         if targets is None:
             return predicted(logits)
         targets = targets.to(logits.device)
@@ -109,13 +110,13 @@ class Probe:
         return Gradients(values, logits.detach(), targets)
 
     def parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        """The images as they may go through the model together: one by one if it mixes samples."""
+        """The images split into batches: one by one if the model mixes samples."""
         return torch.split(images, 1) if self.mixes_samples else (images,)
 
 
 @contextmanager
 def probing(model: nn.Module) -> Iterator[Probe]:
-    """A Probe of the model, which is put back as it was found, also after an error."""
+    """A Probe of the model, which is restored afterwards, also after an error."""
     check_model(model)
     model = unwrapped(model)
     parts = Parts(model)
@@ -123,7 +124,7 @@ def probing(model: nn.Module) -> Iterator[Probe]:
         raise ModelError("the model has lazy layers without weights: run one batch through it first")
     if any(parameter.is_inference() for parameter in parts.parameters):
         raise ModelError(
-            "the model's parameters were made under torch.inference_mode() and have no gradients: "
+            "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
     with undisturbed(parts):
@@ -131,21 +132,21 @@ def probing(model: nn.Module) -> Iterator[Probe]:
 
 
 def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
-    """Gradients (N,C,H,W) of each image's target logit, predicted if None, in one backward pass."""
+    """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass."""
     check_images(images)
     with probing(model) as probe:
         return probe.gradients(images, targets)
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
-    """The gradient of the summed target logits with respect to inputs, of the same shape.
+    """Gradient of the summed target logits with respect to inputs, of the inputs' shape.
 
-    NaN for a sample whose logits are not finite: a ReLU would pass a finite gradient even then.
+    NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then.
     """
     if not logits.requires_grad:
         raise ModelError(
             "the model's output does not depend on its input through differentiable operations: "
-            "look for detach(), no_grad() or a rounding step in its forward pass"
+            "look for detach(), no_grad() or rounding in its forward pass"
         )
     (values,) = derivatives(logits, targets, [inputs])
     if values is None:
@@ -154,16 +155,16 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
     return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
 
 
-def derivatives(logits: Tensor, targets: Tensor, places: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """The gradients of the summed target logits at several places; None where they do not depend on one."""
+def derivatives(logits: Tensor, targets: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Gradients of the summed target logits with respect to several tensors. None for a tensor they don't depend on."""
     try:
-        return torch.autograd.grad(logits, places, selection(logits, targets), allow_unused=True)
+        return torch.autograd.grad(logits, tensors, selection(logits, targets), allow_unused=True)
     except RuntimeError as error:
         if "use_reentrant" not in str(error):
             raise
         raise ModelError(
-            "the model computes its layers anew in the backward pass (reentrant checkpointing), which gives no "
-            "gradients with respect to images: give torch.utils.checkpoint use_reentrant=False, in transformers "
+            "the model uses reentrant checkpointing, which gives no gradients with respect to images: pass "
+            "use_reentrant=False to torch.utils.checkpoint, in transformers "
             "gradient_checkpointing_kwargs={'use_reentrant': False}"
         ) from error
 
@@ -190,20 +191,22 @@ def check_images(images: Any) -> None:
 
 
 def rows_for(images: Tensor, batch_size: int | None) -> int:
-    """How many images go through the model at once: batch_size, or what suits their size."""
+    """Number of images per forward pass: batch_size, or by default a number that suits their size."""
     if batch_size is None:
-        numbers = _NUMBERS_A_PASS.get(images.device.type, _NUMBERS_A_PASS_ELSEWHERE)
-        return max(1, numbers // images[0].numel())
+        values = _VALUES_PER_PASS.get(images.device.type, _VALUES_PER_PASS_ELSEWHERE)
+        return max(1, values // images[0].numel())
     if not isinstance(batch_size, int) or batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}: give a whole number, 1 or more, or None")
+        raise InputError(f"batch_size is {batch_size}: give a positive integer or None")
     return batch_size
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DataParallel, DistributedDataParallel or torch.compile, whose own passes
-    would reduce gradients or compile again.
+    """The model inside DataParallel, DistributedDataParallel or torch.compile.
+
+    Passes through the wrappers would reduce gradients or compile again.
     """
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    # _orig_mod is private, but torch.compile has no public way back to the model.
     while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
         inner: Any = model.module if isinstance(model, parallel) else model._orig_mod
         model = inner
@@ -211,10 +214,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def _uses_batch_statistics(module: nn.Module) -> bool:
-    """True for a batch norm without running statistics: it mixes samples in eval mode too."""
-    return isinstance(module, _BatchNorm) and module.running_mean is None
+    """True for a batch norm without running statistics: it mixes samples also in eval mode."""
+    return isinstance(module, _BATCH_NORMS) and module.running_mean is None
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """The dtype maps are kept in: at least float32."""
+    """The dtype of maps: this one, or float32 if this is smaller."""
     return torch.promote_types(dtype, torch.float32)

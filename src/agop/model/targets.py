@@ -1,4 +1,4 @@
-"""Which class a sample is explained for, and which samples count."""
+"""Logits, predicted classes, targets and labels."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ Target = int | Sequence[int] | Tensor | None
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Probabilities (N,K) of the classes from logits (N,K); one logit z stands for z against 0."""
+    """Class probabilities (N,K) from logits (N,K). A single logit z counts as the logits (0, z)."""
     return (torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits).softmax(dim=1)
 
 
 def logits_of(output: Any, samples: int) -> Tensor:
-    """Logits (N,K), or (N,1) for a one-logit binary model, from whatever a model returns."""
-    found = output
+    """Logits (N,K), or (N,1) for a one-logit binary model, from a model's output: a tensor, tuple, dict or object."""
+    logits = output
     if isinstance(getattr(output, "logits", None), Tensor):
-        found = output.logits
+        logits = output.logits
     elif isinstance(output, dict):
-        found = output.get("logits", next(iter(output.values())) if len(output) == 1 else None)
+        logits = output.get("logits", next(iter(output.values())) if len(output) == 1 else None)
     elif isinstance(output, (tuple, list)) and output:
-        found = output[0]
-    if not isinstance(found, Tensor):
+        logits = output[0]
+    if not isinstance(logits, Tensor):
         keys = f" with keys {list(output)}" if isinstance(output, dict) else ""
         raise ModelError(
             f"no logits in the model's output, a {type(output).__name__}{keys}: return a tensor (N,K), "
-            "a tuple that starts with it, or something with 'logits'"
+            "a tuple that starts with it, or a dict or object with 'logits'"
         )
-    if samples == 1 and found.ndim < 2:
-        found = found.reshape(1, -1)  # squeeze() takes a batch of one away, too
-    elif found.ndim == 1 and len(found) == samples:
-        found = found[:, None]
-    if found.ndim < 2 or len(found) != samples or math.prod(found.shape[1:]) != found.shape[1]:
+    if samples == 1 and logits.ndim < 2:
+        logits = logits.reshape(1, -1)  # squeeze() also removes a batch dimension of 1
+    elif logits.ndim == 1 and len(logits) == samples:
+        logits = logits[:, None]
+    if logits.ndim < 2 or len(logits) != samples or math.prod(logits.shape[1:]) != logits.shape[1]:
         raise ModelError(
-            f"the model gave logits of shape {tuple(found.shape)} for {samples} images: "
-            f"a classifier gives ({samples}, classes)"
+            f"the model returned logits of shape {tuple(logits.shape)} for {samples} images: "
+            f"a classifier returns ({samples}, classes)"
         )
-    return found.flatten(1)
+    return logits.flatten(1)
 
 
 def class_count(logits: Tensor) -> int:
-    """Number of classes: one logit stands for two."""
+    """Number of classes: a single logit means two."""
     return max(2, logits.shape[1])
 
 
 def predicted(logits: Tensor) -> Tensor:
-    """The class (N,) each sample is predicted to be."""
+    """Predicted classes (N,)."""
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).long()
     return logits.argmax(dim=1)
 
 
 def selection(logits: Tensor, targets: Tensor) -> Tensor:
-    """(N,K): 1 at each sample's target, so that Σ selection · logits sums the targets' logits.
+    """Weights (N,K), 1 at each sample's target, so that Σ selection · logits is the sum of the target logits.
 
-    A single logit z speaks as −z for class 0.
+    A single logit z counts as −z for class 0.
     """
     if logits.shape[1] == 1:
         return (2 * targets - 1)[:, None].to(logits.dtype)
@@ -69,7 +69,7 @@ def selection(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def target_indices(target: Target, samples: int) -> Tensor | None:
-    """Targets (N,) as int64 from one class for all or one a sample; None stays None (predicted)."""
+    """Targets (N,) as int64, from one class for all samples or one per sample. None stays None (predicted class)."""
     if target is None:
         return None
     classes = _class_indices(target, "target")
@@ -77,19 +77,19 @@ def target_indices(target: Target, samples: int) -> Tensor | None:
         classes = classes.expand(samples)
     if classes.shape != (samples,):
         raise InputError(
-            f"target has shape {tuple(classes.shape)} for {samples} images: give one class, or one class an image"
+            f"target has shape {tuple(classes.shape)} for {samples} images: give one class, or one per image"
         )
     return classes
 
 
 def labels_for(labels: Any, samples: int) -> Tensor:
-    """Labels (N,) as int64; (N,1) and whole floats, as binary losses want them, are fine."""
+    """Labels (N,) as int64. Accepts (N,1) and integer-valued floats, as binary losses take them."""
     classes = _class_indices(labels, "labels")
     if classes.shape == (samples, 1):
         classes = classes[:, 0]
     if classes.shape != (samples,):
         raise InputError(
-            f"labels have shape {tuple(classes.shape)} for {samples} images: give one class index an "
+            f"labels have shape {tuple(classes.shape)} for {samples} images: give one class index per "
             "image (for one-hot or mixed labels, labels.argmax(1))"
         )
     return classes
@@ -110,9 +110,9 @@ def _class_indices(values: Any, what: str) -> Tensor:
     try:
         classes = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{what} {values!r} cannot be read as class indices: {error}") from error
+        raise InputError(f"{what} {values!r} can't be converted to class indices: {error}") from error
     if classes.dtype == torch.bool or classes.is_complex():
-        raise InputError(f"{what} of dtype {classes.dtype}: give class indices as integers")
+        raise InputError(f"{what} has dtype {classes.dtype}: give class indices as integers")
     if classes.is_floating_point() and not bool((classes == classes.floor()).all()):
-        raise InputError(f"{what} hold fractions or NaN, which are not class indices: give integers")
+        raise InputError(f"{what} contains fractions or NaN, which aren't class indices: give integers")
     return classes.detach().long()

@@ -143,7 +143,7 @@ class Explainer:
             "methods": {name: _configuration(methods.create(name), self.layer) for name in self.methods},
             "preprocessing": self.preprocessing.to_dict(),
             "classes": list(self.names),
-            "prior_provenance": None if self.prior is None else self.prior.provenance,
+            "prior_provenance": None if self.prior is None else self.prior.provenance.to_dict(),
             "maps": "maps.safetensors",
         }
 

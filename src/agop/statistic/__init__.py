@@ -1,1 +1,1 @@
-"""The AGOP: its running sums, the hook and the pass that collect them, its file."""
+"""The AGOP: accumulator, training hook, fit, merge and file format."""

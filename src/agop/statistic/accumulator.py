@@ -1,4 +1,4 @@
-"""The running sums that become an AGOP: update, merge, sync, reset."""
+"""Accumulator: running sums that become an AGOP."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
-from agop.system.distributed import collective, rank_and_world_size
+from agop.system.distributed import rank_and_world_size
 
-# Numbers squared at once: bounds the float64 copy whatever the batch.
-_CHUNK_NUMBERS = 2**18
+# Values squared at once: bounds the float64 copy for any batch size.
+_CHUNK_VALUES = 2**18
 
 
 class Accumulator:
     """Sums of squared gradients, float64 (G,C,H,W), and counts (G,), for G groups of samples.
 
-    The groups are the classes with per_class, else all samples are one group. An accumulator that
-    has seen nothing has no shape yet and is the identity of `merge`.
+    With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
+    the identity of `merge`.
     """
 
     def __init__(self, per_class: bool = False) -> None:
@@ -27,7 +27,7 @@ class Accumulator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all samples."""
         self.sums: Tensor | None = None
         self.counts: Tensor | None = None
         self.classes = 0
@@ -35,15 +35,15 @@ class Accumulator:
 
     @property
     def count(self) -> int:
-        """How many samples were added."""
+        """Number of samples."""
         return 0 if self.counts is None else int(self.counts.sum())
 
     def update(self, gradients: Tensor, classes: Tensor, class_count: int) -> None:
-        """Add the gradients (N,C,H,W) of samples of these classes (N,)."""
+        """Add gradients (N,C,H,W) of samples with these classes (N,)."""
         shape = gradients.shape[1:]
-        sums, counts = self._room(class_count, shape, gradients.device)
+        sums, counts = self._sums_for(class_count, shape, gradients.device)
         groups = classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
-        rows = max(1, _CHUNK_NUMBERS // shape.numel())
+        rows = max(1, _CHUNK_VALUES // shape.numel())
         for part, group in zip(torch.split(gradients, rows), torch.split(groups, rows), strict=True):
             # float64: a float32 sum of many small squares loses its tail.
             squares = part.to(sums.device, torch.float64).square_()
@@ -54,38 +54,38 @@ class Accumulator:
         counts += torch.bincount(groups, minlength=len(counts))
 
     def merge(self, other: Accumulator) -> Accumulator:
-        """A new accumulator that has seen what both have seen."""
+        """A new accumulator with the samples of both."""
         if self.per_class != other.per_class:
-            raise InputError("cannot merge an accumulator with per_class and one without")
+            raise InputError("can't merge an accumulator with per_class and one without: use the same option")
         merged = Accumulator(self.per_class)
         merged.skipped = self.skipped + other.skipped
         for part in (self, other):
             if part.sums is not None and part.counts is not None:
-                sums, counts = merged._room(part.classes, part.sums.shape[1:], part.sums.device)
+                sums, counts = merged._sums_for(part.classes, part.sums.shape[1:], part.sums.device)
                 sums += part.sums
                 counts += part.counts
         return merged
 
     def sync(self) -> Accumulator:
-        """A new accumulator of all ranks' sums and counts under torch.distributed, else a copy.
+        """A new accumulator with the samples of all ranks under torch.distributed, else a copy.
 
-        A collective: every rank calls it, also one that has seen nothing.
+        A collective: every rank must call it, also one without samples.
         """
-        mine = self.merge(Accumulator(self.per_class))
-        if rank_and_world_size()[1] == 1:
-            return mine
-        with collective():
-            mine._reduce()
-        return mine
+        total = self.merge(Accumulator(self.per_class))
+        _, world_size = rank_and_world_size()
+        if world_size > 1:
+            total._reduce(world_size)
+        return total
 
-    def _reduce(self) -> None:
-        """Become the sums of all ranks, of which some may have no shape yet."""
+    def _reduce(self, world_size: int) -> None:
+        """Replace the sums by those of all ranks. A rank without samples has no shape yet."""
         device = _collective_device()
-        shapes: list[Any] = [None] * dist.get_world_size()
-        shape = None if self.sums is None else (self.classes, tuple(self.sums.shape[1:]))
-        dist.all_gather_object(shapes, shape)
-        for classes, size in (found for found in shapes if found is not None):
-            self._room(classes, torch.Size(size), device)
+        shapes: list[Any] = [None] * world_size
+        dist.all_gather_object(shapes, None if self.sums is None else (self.classes, tuple(self.sums.shape[1:])))
+        for shape in shapes:
+            if shape is not None:
+                classes, size = shape
+                self._sums_for(classes, torch.Size(size), device)
         skipped = torch.tensor(self.skipped, device=device)
         dist.all_reduce(skipped)
         self.skipped = int(skipped)
@@ -96,19 +96,19 @@ class Accumulator:
             self.counts = counts.cpu()
 
     def diagonal(self) -> Tensor:
-        """diag(M) (C,H,W), the mean squared gradient over all samples."""
+        """diag(M) (C,H,W): the mean squared gradient over all samples."""
         if self.sums is None or self.count == 0:
-            raise NoSamplesError("no sample was counted, so there is no mean")
+            raise NoSamplesError("no samples were counted, so the mean is undefined")
         return self.sums.sum(dim=0) / self.count
 
     def class_diagonals(self) -> Tensor | None:
-        """diag(M) of each class (K,C,H,W), NaN for a class without samples; None without per_class."""
+        """diag(M) per class (K,C,H,W), NaN for a class without samples. None without per_class."""
         if not self.per_class or self.sums is None or self.counts is None:
             return None
         return self.sums / self.counts.to(self.sums.device)[:, None, None, None]
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and numbers only, so that it survives a weights-only load."""
+        """The state as tensors and numbers only, so that torch.load(weights_only=True) can read it."""
         return {
             "per_class": self.per_class,
             "classes": self.classes,
@@ -118,33 +118,35 @@ class Accumulator:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Restore a `state_dict`."""
         if state["per_class"] != self.per_class:
-            raise InputError(f"the saved state has per_class={state['per_class']}, this one per_class={self.per_class}")
+            raise InputError(
+                f"the saved state has per_class={state['per_class']}, this accumulator per_class={self.per_class}"
+            )
         self.classes, self.skipped = state["classes"], state["skipped"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].clone()
 
-    def _room(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The sums and counts to add to: made if there are none, checked if there are, on the device."""
-        # No float64 on Apple's GPU: its sums stay on the CPU.
-        place = torch.device("cpu") if device.type == "mps" else device
+    def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""
+        # Apple's GPUs have no float64: sums stay on the CPU.
+        sums_device = torch.device("cpu") if device.type == "mps" else device
         if self.sums is None or self.counts is None:
             groups = classes if self.per_class else 1
-            self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=place)
+            self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=sums_device)
             self.counts = torch.zeros(groups, dtype=torch.long)
             self.classes = classes
         elif self.sums.shape[1:] != shape or self.classes != classes:
             raise InputError(
-                f"gradients of shape {tuple(shape)} with {classes} classes do not fit the sums so far, "
+                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
                 f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
             )
-        self.sums = self.sums.to(place)
+        self.sums = self.sums.to(sums_device)
         return self.sums, self.counts
 
 
 def _collective_device() -> torch.device:
-    """Where the default process group reduces: NCCL only on the GPU, gloo on the CPU."""
+    """Device of collectives in the default process group: the GPU for NCCL, else the CPU."""
     if "nccl" in str(dist.get_backend()):
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

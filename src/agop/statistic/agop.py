@@ -1,4 +1,4 @@
-"""AGOP: the finished statistic of one model over one data set. Read it, save it, load it."""
+"""AGOP: the finished statistic of one model over one data set, and its file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -22,86 +22,83 @@ from torch import Tensor, nn
 from agop.errors import FileError, InputError, PriorError, warn
 from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
+from agop.statistic.provenance import FORMAT, Provenance
 from agop.system.files import read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
 
-FORMAT = 1
-TRAINING = "training-accumulated"
-CHECKPOINT = "one checkpoint"
 _KEY = "agop"
 
 
 @dataclass(frozen=True, eq=False)
 class AGOP:
-    """diag(M) (C,H,W) of a model, by class (K,C,H,W) if asked for, its count and its provenance."""
+    """diag(M) (C,H,W) of a model, optionally per class (K,C,H,W), with the sample count and the provenance."""
 
     diagonal: Tensor
     count: int
     class_diagonals: Tensor | None = None
     class_counts: Tensor | None = None
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=Provenance)
     _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
 
     @classmethod
     def from_sums(cls, sums: Accumulator, model: nn.Module, kind: str, options: dict[str, Any], **more: Any) -> AGOP:
-        """The statistic of an accumulator, with where it came from."""
+        """The AGOP of an accumulator, with its provenance."""
         diagonal = sums.diagonal().cpu()
         by_class = sums.class_diagonals()
-        provenance = {
-            "format": FORMAT,
-            "kind": kind,
-            "model": fingerprint(model),
-            "input_shape": list(diagonal.shape),
-            "classes": sums.classes,
-            "count": sums.count,
-            "skipped": sums.skipped,
-            "options": options,
-            "versions": {"agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()},
+        provenance = Provenance(
+            kind=kind,
+            model=fingerprint(model),
+            input_shape=tuple(diagonal.shape),
+            classes=sums.classes,
+            count=sums.count,
+            skipped=sums.skipped,
+            options=options,
+            versions={"agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()},
             **more,
-        }
+        )
         counts = sums.counts if sums.per_class else None
         return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
 
     @cached_property
     def weights(self) -> Tensor:
-        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0 .. 1: the prior of AGOP-Weighted."""
+        """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0..1: the weights of AGOP-Weighted."""
         return (self.diagonal / self._maximum()).sqrt()
 
     @cached_property
     def map(self) -> Tensor:
-        """diag(M) with its channels summed (H,W): the map of AGOP-Global."""
+        """diag(M) summed over channels (H,W): the map of AGOP-Global."""
         self._maximum()
         return self.diagonal.sum(dim=0)
 
     def check(self, model: nn.Module, images: Tensor) -> None:
-        """Raise if the images are of another shape; warn, once a model, if it is another model."""
+        """Raise if the images have another shape. Warn once per model if the prior comes from another model."""
         if images.shape[1:] != self.diagonal.shape:
             raise PriorError(
                 f"the prior is for images of shape {tuple(self.diagonal.shape)}, these have shape "
-                f"{tuple(images.shape[1:])}: resize them, or make a prior for this shape with agop.fit"
+                f"{tuple(images.shape[1:])}: resize them, or compute a prior for this shape with agop.fit"
             )
-        if model in self._checked or not self.provenance.get("model"):
+        if model in self._checked or not self.provenance.model:
             return
         self._checked.add(model)
-        ours, theirs = self.provenance["model"], fingerprint(model)
+        ours, theirs = self.provenance.model, fingerprint(model)
         if ours["architecture"] != theirs["architecture"]:
             warn(
                 "the prior comes from another model (its parameters have other names or shapes): "
-                "make one for this model with agop.fit"
+                "compute one for this model with agop.fit"
             )
         elif ours["weights"] != theirs["weights"]:
             warn(
                 "the prior comes from a model with other weights: fine for another checkpoint of the "
-                "same training run, else make one for this model with agop.fit"
+                "same training run, else compute one for this model with agop.fit"
             )
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, if it tells one for each; else none."""
-        names = tuple((self.provenance.get("data") or {}).get("classes") or ())
-        return names if len(names) == self.provenance.get("classes") else ()
+        """The class names if there is one for each class of the model, else ()."""
+        names = self.provenance.data.classes
+        return names if len(names) == self.provenance.classes else ()
 
     def save(
         self,
@@ -110,10 +107,10 @@ class AGOP:
         preprocessing: Preprocessing | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        """Write one safetensors file; if that fails, the file that was there survives.
+        """Write one safetensors file. If that fails, an existing file is kept.
 
-        `preprocessing`, how a picture became the model's input in training, and the names of the classes stand in the
-        file then, so that `agop explain`, `evaluate` and `app` need not be told.
+        `preprocessing` (as in training) and the class names are stored in the file, so that `agop explain`, `evaluate`
+        and `app` don't need these options.
         """
         tensors = {"diagonal": self.diagonal.contiguous()}
         if self.class_diagonals is not None and self.class_counts is not None:
@@ -121,32 +118,29 @@ class AGOP:
                 "class_diagonals": self.class_diagonals.contiguous(),
                 "class_counts": self.class_counts.contiguous(),
             }
-        told = self.provenance | {"format": FORMAT, "count": self.count}
-        if preprocessing is not None or classes is not None:
-            told["data"] = (self.provenance.get("data") or {}) | self._told(preprocessing, classes)
-        metadata = {_KEY: json.dumps(told)}
-        write_atomically(Path(path), bytes_from_tensors(tensors, metadata))
-
-    def _told(self, preprocessing: Preprocessing | None, classes: Sequence[str] | None) -> dict[str, Any]:
-        """What a file says of its pictures; an error if that cannot be."""
-        told: dict[str, Any] = {}
+        data = self.provenance.data
         if preprocessing is not None:
-            ours, theirs = tuple(self.diagonal.shape), (1 if preprocessing.gray else 3, *preprocessing.size)
-            if ours != theirs:
-                shapes = ["×".join(map(str, shape)) for shape in (theirs, ours)]
-                raise InputError(
-                    f"preprocessing gives images {shapes[0]}, the AGOP is of images {shapes[1]}: give size and gray "
-                    "as in training"
-                )
-            told["preprocessing"] = preprocessing.to_dict()
+            self._check_preprocessing(preprocessing)
+            data = replace(data, preprocessing=preprocessing.to_dict())
         if classes is not None:
-            count = self.provenance.get("classes", len(classes))
-            if isinstance(classes, str) or len(classes) != count:
-                raise InputError(
-                    f"there are {len(classes)} names of classes, the model has {count} classes: give one each"
-                )
-            told["classes"] = list(classes)
-        return told
+            self._check_classes(classes)
+            data = replace(data, classes=tuple(classes))
+        provenance = replace(self.provenance, format=FORMAT, count=self.count, data=data)
+        write_atomically(Path(path), bytes_from_tensors(tensors, {_KEY: json.dumps(provenance.to_dict())}))
+
+    def _check_preprocessing(self, preprocessing: Preprocessing) -> None:
+        ours, theirs = tuple(self.diagonal.shape), (1 if preprocessing.gray else 3, *preprocessing.size)
+        if ours != theirs:
+            shapes = ["×".join(map(str, shape)) for shape in (theirs, ours)]
+            raise InputError(
+                f"preprocessing gives images of shape {shapes[0]}, the AGOP has shape {shapes[1]}: give size and gray "
+                "as in training"
+            )
+
+    def _check_classes(self, classes: Sequence[str]) -> None:
+        count = len(classes) if self.provenance.classes is None else self.provenance.classes
+        if isinstance(classes, str) or len(classes) != count:
+            raise InputError(f"there are {len(classes)} class names, the model has {count} classes: give one per class")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AGOP:
@@ -154,65 +148,66 @@ class AGOP:
         content = read_bytes(Path(path))
         try:
             tensors = tensors_from_bytes(content)
-            provenance = json.loads(_metadata(content)[_KEY])
-            written = provenance["format"]
+            values = json.loads(_metadata(content)[_KEY])
+            file_format = values["format"]
         except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
             raise FileError(
-                f"{path} is not an AGOP file, or was cut short ({type(error).__name__}: {error}): "
-                "make one with agop.fit or AGOPTrainingHook"
+                f"{path} is not an AGOP file, or is truncated ({type(error).__name__}: {error}): "
+                "create one with agop.fit or AGOPTrainingHook"
             ) from error
-        if written != FORMAT:
+        if file_format != FORMAT:
             raise FileError(
-                f"{path} has format {written}, this agop reads format {FORMAT}: upgrade agop, or make it anew"
+                f"{path} has format {file_format}, this agop reads format {FORMAT}: upgrade agop, or make it again"
             )
+        try:
+            provenance = Provenance.from_dict(values)
+        except FileError as error:
+            raise FileError(f"{path} is a corrupt AGOP file ({error}): make it again") from error
         return cls._from_file(path, tensors, provenance)
 
     @classmethod
-    def _from_file(cls, path: Any, tensors: dict[str, Tensor], provenance: dict[str, Any]) -> AGOP:
+    def _from_file(cls, path: Any, tensors: dict[str, Tensor], provenance: Provenance) -> AGOP:
         diagonal, by_class = tensors.get("diagonal"), tensors.get("class_diagonals")
-        counts = tensors.get("class_counts")
-        if diagonal is None or not _sound(diagonal, by_class, counts, provenance):
-            raise FileError(f"{path} does not hold a whole AGOP: make it anew")
-        return cls(diagonal, provenance["count"], by_class, counts, provenance)
+        counts, count = tensors.get("class_counts"), provenance.count or 0
+        if diagonal is None or not _is_consistent(diagonal, count, by_class, counts):
+            raise FileError(f"{path} is a corrupt AGOP file (its tensors don't match): make it again")
+        return cls(diagonal, count, by_class, counts, provenance)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.diagonal.shape))
         by_class = "" if self.class_diagonals is None else f", {len(self.class_diagonals)} classes"
-        return f"AGOP({shape}, {self.count:,} samples, {self.provenance.get('kind', 'made by hand')}{by_class})"
+        return f"AGOP({shape}, {self.count:,} samples, {self.provenance.kind or 'made by hand'}{by_class})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy starts with no model checked: models do not travel with their prior.
+        # A copy has no checked models: models aren't pickled with their prior.
         return AGOP, (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
 
     def _maximum(self) -> Tensor:
         maximum = self.diagonal.max()
         if not maximum > 0:
             raise PriorError(
-                f"max diag(M) is {float(maximum)}: the model's logits did not depend on its input; "
+                f"max diag(M) is {float(maximum)}: the model's logits don't depend on its input; "
                 "check the model, or train it longer"
             )
         return maximum
 
 
-def _sound(diagonal: Tensor, by_class: Tensor | None, counts: Tensor | None, provenance: dict[str, Any]) -> bool:
-    """True if the parts of a file fit each other."""
-    count, model, classes = (provenance.get(key) for key in ("count", "model", "classes"))
-    whole = (
+def _is_consistent(diagonal: Tensor, count: int, by_class: Tensor | None, counts: Tensor | None) -> bool:
+    """True if the tensors of a file match each other and the count."""
+    valid = (
         diagonal.ndim == 3 and diagonal.numel() > 0 and diagonal.dtype in (torch.float32, torch.float64)
         and bool((diagonal >= 0).all() and diagonal.isfinite().all())
-        and type(count) is int and count > 0
-        and (model is None or (isinstance(model, dict) and {"architecture", "weights"} <= model.keys()))
-        and (classes is None or type(classes) is int)
+        and count > 0
     )  # fmt: skip
     if by_class is None or counts is None:
-        return whole and by_class is None and counts is None
+        return valid and by_class is None and counts is None
     return (
-        whole and counts.dtype == torch.int64 and counts.ndim == 1 and bool((counts >= 0).all())
+        valid and counts.dtype == torch.int64 and counts.ndim == 1 and bool((counts >= 0).all())
         and by_class.shape == (len(counts), *diagonal.shape) and int(counts.sum()) == count
     )  # fmt: skip
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file: its header is a length and a JSON object."""
+    """Metadata of a safetensors file. Its header is a length and a JSON object."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return dict(header["__metadata__"])

@@ -1,4 +1,4 @@
-"""One batch into the sums: the step that the training hook and fit share."""
+"""Collector: adds a batch to the sums, for the training hook and fit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from agop.statistic.accumulator import Accumulator
 
 
 class Collector:
-    """Adds batches to an accumulator by the paper's rule: the predicted class's logit, and with
-    only_correct only the samples whose prediction is their label.
+    """Adds batches to an accumulator by the paper's rule: gradients of the predicted class's logit.
+
+    With only_correct, samples with a wrong prediction are skipped.
     """
 
     def __init__(self, only_correct: bool, per_class: bool, nan: str) -> None:
@@ -24,61 +25,61 @@ class Collector:
         self.only_correct, self.nan = only_correct, nan
         self.sums = Accumulator(per_class)
         self.seen = 0
-        # False while a batch is being added: the sums of a process that is ended just then do not fit their counts.
-        self.whole = True
+        # False while a batch is being added: if the process is stopped then, sums and counts don't match.
+        self.consistent = True
 
     @property
     def options(self) -> dict[str, Any]:
-        """What decides which samples count and how."""
+        """The options, for the provenance."""
         return {"only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan}
 
     def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
-        """One pass over a batch, or several of so many rows. If it raises, the sums are as they were."""
+        """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
         check_images(images)
         truth = self._truth(labels, len(images))
         with probing(model) as probe:
-            found = joined([probe.gradients(part) for part in torch.split(images, rows or len(images))])
-        self._count(found, truth)
+            gradients = joined([probe.gradients(part) for part in torch.split(images, rows or len(images))])
+        self._count(gradients, truth)
 
-    def count(self, found: Gradients, labels: Any) -> None:
+    def count(self, gradients: Gradients, labels: Any) -> None:
         """Add the gradients of a batch for the predicted classes."""
-        self._count(found, self._truth(labels, len(found.values)))
+        self._count(gradients, self._truth(labels, len(gradients.values)))
 
-    def _count(self, found: Gradients, truth: Tensor | None) -> None:
-        counted = found.targets.new_ones(len(found.values)).bool()
+    def _count(self, gradients: Gradients, truth: Tensor | None) -> None:
+        counted = gradients.targets.new_ones(len(gradients.values)).bool()
         if truth is not None:
-            truth = truth.to(found.targets.device)
-            check_range(truth, class_count(found.logits), "label")
+            truth = truth.to(gradients.targets.device)
+            check_range(truth, class_count(gradients.logits), "label")
             if self.only_correct:
-                counted = found.targets == truth
-        finite = found.values.flatten(1).isfinite().all(dim=1)
+                counted = gradients.targets == truth
+        finite = gradients.values.flatten(1).isfinite().all(dim=1)
         self._check(counted & ~finite)
         keep = counted & finite
         everyone = bool(keep.all())
-        self.whole = False
+        self.consistent = False
         self.sums.update(
-            found.values if everyone else found.values[keep],
-            found.targets if everyone else found.targets[keep],
-            class_count(found.logits),
+            gradients.values if everyone else gradients.values[keep],
+            gradients.targets if everyone else gradients.targets[keep],
+            class_count(gradients.logits),
         )
         self.sums.skipped += int((counted & ~finite).sum())
-        self.seen += len(found.values)
-        self.whole = True
+        self.seen += len(gradients.values)
+        self.consistent = True
 
     def total(self, if_nothing_seen: str) -> Accumulator:
-        """The sums of all ranks; an error that says why if no sample counts."""
+        """The sums of all ranks. Raises NoSamplesError with the reason if no sample was counted."""
         sums = self.sums.sync()
         if sums.count:
             return sums
-        why = if_nothing_seen
+        reason = if_nothing_seen
         if sums.skipped:
-            why = f"{sums.skipped} had NaN or infinite gradients: look at the images and the weights"
+            reason = f"{sums.skipped} had NaN or infinite gradients: check the images and the weights"
         elif self.seen:
-            why = (
+            reason = (
                 f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
                 "only_correct=False"
             )
-        raise NoSamplesError(f"no sample was counted: {why}")
+        raise NoSamplesError(f"no sample was counted: {reason}")
 
     def _truth(self, labels: Any, samples: int) -> Tensor | None:
         if labels is None and self.only_correct:
@@ -90,5 +91,5 @@ class Collector:
             sample = int(broken.nonzero()[0])
             raise GradientError(
                 f"the gradient of sample {sample} of this batch is NaN or infinite ({int(broken.sum())} of "
-                f"{len(broken)} samples): look at the images and weights, or pass nan='skip' to leave them out"
+                f"{len(broken)} samples): check the images and weights, or pass nan='skip' to skip these samples"
             )

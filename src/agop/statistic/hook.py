@@ -1,4 +1,4 @@
-"""AGOPTrainingHook: the accumulator inside a training loop, with snapshots."""
+"""AGOPTrainingHook: collects the AGOP inside a training loop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from agop.errors import FileError, InputError, warn
 from agop.model.fingerprint import parameters_digest
 from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
-from agop.statistic.agop import AGOP, TRAINING
+from agop.statistic.agop import AGOP
 from agop.statistic.collector import Collector
+from agop.statistic.provenance import TRAINING
 from agop.system.distributed import rank_and_world_size
 
 
 class AGOPTrainingHook:
-    """Collects diag(M) while a model trains, and leaves the training exactly as it was.
+    """Collects diag(M) while a model trains, without changing the training.
 
-    Call `step` once a batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k
-    only each k-th call makes a pass. With `snapshot_dir` the statistic so far is written there every
-    `snapshot_every` calls, as step-00000100.safetensors and so on (under torch.distributed each rank
-    its own); `finalize` joins all ranks. With nan="skip" samples whose gradient is not finite are
-    left out and counted.
+    Call `step` once per batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k only every
+    k-th call runs the model. With `snapshot_dir`, the current AGOP is written there every `snapshot_every` calls, as
+    step-00000100.safetensors and so on; under torch.distributed each rank writes its own. `finalize` joins all ranks.
+    With nan="skip", samples whose gradient isn't finite are skipped and counted.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class AGOPTrainingHook:
     ) -> None:
         for name, value in (("every", every), ("snapshot_every", snapshot_every)):
             if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} is {value}: give a whole number, 1 or more")
+                raise InputError(f"{name} is {value}: give a positive integer")
         check_model(model)
         if snapshot_dir is not None and Path(snapshot_dir).is_file():
             raise InputError(f"snapshot_dir {snapshot_dir} is a file: give a folder")
@@ -53,24 +53,24 @@ class AGOPTrainingHook:
 
     @property
     def count(self) -> int:
-        """How many samples this process has counted so far."""
+        """Number of samples that this process has counted so far."""
         return self._collector.sums.count
 
     @property
     def diagonal(self) -> Tensor:
-        """diag(M) (C,H,W) of what this process has counted so far."""
+        """diag(M) (C,H,W) of the samples that this process has counted so far."""
         return self._collector.sums.diagonal()
 
     def step(self, images: Tensor, labels: Any = None) -> None:
-        """Count a batch: one forward and one backward pass with respect to the images."""
+        """Add a batch: one forward pass, and one backward pass with respect to the images."""
         if self.steps % self.every == 0:
             self._collector.add(self.model, images, labels)
         self._stepped()
 
-    def add(self, found: Gradients, labels: Any = None) -> None:
-        """Count a batch whose gradients, for the predicted classes, were computed elsewhere: a step without a pass."""
+    def add(self, gradients: Gradients, labels: Any = None) -> None:
+        """Add a batch whose gradients for the predicted classes are already computed: a step without a pass."""
         if self.steps % self.every == 0:
-            self._collector.count(found, labels)
+            self._collector.count(gradients, labels)
         self._stepped()
 
     def _stepped(self) -> None:
@@ -79,16 +79,16 @@ class AGOPTrainingHook:
             self._snapshot(self.snapshot_dir)
 
     def finalize(self) -> AGOP:
-        """The statistic so far, of all ranks together under torch.distributed. More steps may follow."""
-        return self._agop(self._collector.total("step() was never called: call it once a batch"))
+        """The AGOP so far, of all ranks under torch.distributed. More steps may follow."""
+        return self._agop(self._collector.total("step() was never called: call it once per batch"))
 
     def so_far(self) -> AGOP:
-        """The statistic of this process alone. No collective: `finalize` joins all ranks."""
-        place = dict(zip(("rank", "ranks"), rank_and_world_size(), strict=True))
-        return self._agop(self._collector.sums, **place, parameters=parameters_digest(self.model))
+        """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
+        rank, ranks = rank_and_world_size()
+        return self._agop(self._collector.sums, rank=rank, ranks=ranks, parameters=parameters_digest(self.model))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed training needs: tensors and plain values only."""
+        """The state for resuming a training: tensors and plain values only."""
         return {
             "steps": self.steps,
             "seen": self._collector.seen,
@@ -97,14 +97,16 @@ class AGOPTrainingHook:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict` of a hook with the same options."""
+        """Resume from the `state_dict` of a hook with the same options."""
         if not {"options", "steps", "seen", "sums"} <= state.keys():
             raise InputError(
-                f"this is no state of a hook, its keys are {', '.join(list(state)[:5])}: pass hook.state_dict()"
+                f"this isn't the state of a hook, its keys are {', '.join(list(state)[:5])}: pass hook.state_dict()"
             )
         different = {k: v for k, v in state["options"].items() if self._options.get(k) != v}
         if different:
-            raise InputError(f"the saved hook had {different}, this one has other values: make it with the same")
+            raise InputError(
+                f"the saved hook had {different}, this one has other values: create it with the same options"
+            )
         steps, seen = state["steps"], state["seen"]
         self._collector.sums.load_state_dict(state["sums"])
         self.steps, self._collector.seen = steps, seen
@@ -117,12 +119,13 @@ class AGOPTrainingHook:
         return AGOP.from_sums(sums, self.model, TRAINING, self._options, steps=self.steps, **more)
 
     def _snapshot(self, folder: Path) -> None:
-        """Write what was collected so far; a full disk must not end a training."""
+        """Write the current AGOP. A full disk must not stop a training."""
         if self.count == 0:
             return
         try:
             snapshot = self.so_far()
-            suffix = f"-rank{snapshot.provenance['rank']}" if snapshot.provenance["ranks"] > 1 else ""
+            rank, world_size = rank_and_world_size()
+            suffix = f"-rank{rank}" if world_size > 1 else ""
             snapshot.save(folder / f"step-{self.steps:08d}{suffix}.safetensors")
         except FileError as error:
-            warn(f"no snapshot at step {self.steps}, training goes on: {error}")
+            warn(f"no snapshot at step {self.steps}, training continues: {error}")

@@ -1,132 +1,117 @@
-"""merge(): AGOPs of shares of the data, made apart, as the one of all of it."""
+"""merge(): AGOPs of parts of the data as one AGOP of all data."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from agop.errors import InputError, PriorError
-from agop.statistic.agop import AGOP, FORMAT, TRAINING
-from agop.statistic.overlap import check_apart, parts_of
-
-Told = dict[str, Any]
+from agop.statistic.agop import AGOP
+from agop.statistic.overlap import check_no_overlap, parts_of
+from agop.statistic.provenance import TRAINING, MergedPart, Provenance
 
 
 def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
-    """The AGOP of all samples that these have counted: what one process over all of them would have made.
+    """The AGOP of all samples in these AGOPs, as one process over all data would compute it.
 
-    They must be of one model (a hook's: of different ranks at one step of one training), with the same options and
-    preprocessing, and share no samples: a warning says if that cannot be seen. `names` is what errors and
-    the provenance call them.
+    They must come from one model (or from the ranks of one training at one step), with the same options and
+    preprocessing, and share no samples. Warns if shared samples can't be detected. `names` label the AGOPs in errors
+    and in the provenance.
     """
     if len(priors) < 2:
-        raise InputError(f"there is nothing to merge in {len(priors)} AGOP: give two or more")
+        raise InputError(f"merge got {len(priors)} AGOP: pass two or more")
     names = names or [f"AGOP {place}" for place in range(1, len(priors) + 1)]
     for prior, name in zip(priors[1:], names[1:], strict=True):
-        if why := _against(priors[0], names[0], prior, name):
-            raise PriorError(f"{name} does not go with {names[0]}: {why}")
-    check_apart(priors, names)
+        _check_compatible(priors[0], names[0], prior, name)
+    parts = [parts_of(prior, name) for prior, name in zip(priors, names, strict=True)]
+    check_no_overlap(parts, names)
     count = sum(prior.count for prior in priors)
-    diagonal = _total([prior.diagonal.double() * prior.count for prior in priors]) / count
-    by_class, class_counts = _classes(priors)
-    return AGOP(diagonal, count, by_class, class_counts, _provenance(priors, names, count))
+    diagonal = _sum([prior.diagonal.double() * prior.count for prior in priors]) / count
+    by_class, class_counts = _merge_classes(priors)
+    provenance = _merge_provenance([prior.provenance for prior in priors], count, parts)
+    return AGOP(diagonal, count, by_class, class_counts, provenance)
 
 
-def _classes(priors: Sequence[AGOP]) -> tuple[Tensor | None, Tensor | None]:
-    """The diagonals (K,C,H,W) and counts (K,) of the classes; NaN for a class of which no part has a sample."""
+def _merge_classes(priors: Sequence[AGOP]) -> tuple[Tensor | None, Tensor | None]:
+    """Diagonals (K,C,H,W) and counts (K,) per class. NaN for a class without samples."""
     sums, counts = [], []
     for prior in priors:
         if prior.class_diagonals is None or prior.class_counts is None:
             return None, None
         weights = prior.class_counts[:, None, None, None]
-        # A class without samples has a diagonal of NaN, which must not reach the others' sums.
+        # A class without samples has a diagonal of NaN, which must not reach the sums of the others.
         sums.append(torch.where(weights > 0, prior.class_diagonals.double() * weights, 0.0))
         counts.append(prior.class_counts)
-    total = _total(counts)
-    return _total(sums) / total[:, None, None, None], total
+    total = _sum(counts)
+    return _sum(sums) / total[:, None, None, None], total
 
 
-def _total(parts: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(parts)).sum(dim=0)
+def _sum(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(tensors)).sum(dim=0)
 
 
-def _against(a: AGOP, name: str, b: AGOP, other: str) -> str:
-    """Why two AGOPs do not go together and what to do; empty if nothing is against it."""
-    training = [prior.provenance.get("kind") == TRAINING for prior in (a, b)]
-    if training[0] != training[1]:
-        of_training, of_fit = (name, other) if training[0] else (other, name)
-        return (
-            f"{of_training} was collected while a model trained, {of_fit} of a trained model: use one of them alone, "
-            "or merge files of `agop fit`, or the snapshots of a training's ranks"
+def _merge_provenance(each: Sequence[Provenance], count: int, parts: Sequence[Sequence[MergedPart]]) -> Provenance:
+    # Buffers such as batch norm's means may differ between the ranks of a training: the first rank's fingerprint is
+    # as good as any.
+    first = each[0]
+    return replace(
+        first,
+        count=count,
+        skipped=sum(provenance.skipped for provenance in each),
+        versions=first.versions if all(provenance.versions == first.versions for provenance in each) else {},
+        rank=None,
+        ranks=None,
+        parameters=None,
+        data=replace(first.data, pictures=None),
+        merged=tuple(part for own in parts for part in own),
+    )
+
+
+def _check_compatible(a: AGOP, name: str, b: AGOP, other: str) -> None:
+    """Raise unless two AGOPs come from one model, with the same options and preprocessing."""
+    if (a.provenance.kind == TRAINING) != (b.provenance.kind == TRAINING):
+        of_training, of_fit = (name, other) if a.provenance.kind == TRAINING else (other, name)
+        raise PriorError(
+            f"{other} can't be merged with {name}: {of_training} was collected during training, {of_fit} from a "
+            "trained model: use one of them alone, or merge files of `agop fit`, or the snapshots of a training's ranks"
         )
-    different = "; ".join(_differences(a, b))
-    return different and f"{different}: merge files of one model with the same options, class folders and preprocessing"
+    ours, theirs = _must_match(a), _must_match(b)
+    differences = [
+        f"{what} {_in_words(theirs.get(what))} vs {_in_words(ours.get(what))}"
+        for what in dict.fromkeys([*ours, *theirs])
+        if ours.get(what) != theirs.get(what)
+    ]
+    if differences:
+        raise PriorError(
+            f"{other} can't be merged with {name}: {'; '.join(differences)}: merge files of one model with the same "
+            "options, class folders and preprocessing"
+        )
 
 
-def _differences(a: AGOP, b: AGOP) -> Iterator[str]:
-    """In what two AGOPs differ that must be the same."""
-    if a.diagonal.shape != b.diagonal.shape:
-        yield f"images of shape {tuple(b.diagonal.shape)}, not {tuple(a.diagonal.shape)}"
-    ours, theirs = _told(a), _told(b)
-    for what in dict.fromkeys([*ours, *theirs]):
-        here, there = theirs.get(what), ours.get(what)
-        if here != there:
-            said = "there" if here is None or there is None else "not"
-            yield f"{what} {_in_words(here)}, {said} {_in_words(there)}"
+def _must_match(prior: AGOP) -> dict[str, Any]:
+    """The values that must be equal in AGOPs to be merged, by name."""
+    provenance = prior.provenance
+    preprocessing = provenance.data.to_dict().get("preprocessing", {})
+    # A training's parameters are compared in check_no_overlap: under DDP the buffers of the ranks differ.
+    weights = {} if provenance.kind == TRAINING else {"weights": provenance.model.get("weights")}
+    return {
+        "image shape": "×".join(map(str, prior.diagonal.shape)),
+        "kind": provenance.kind,
+        "architecture": provenance.model.get("architecture"),
+        **weights,
+        "number of classes": provenance.classes,
+        "per class": prior.class_diagonals is not None,
+        **{f"option {name}": value for name, value in provenance.options.items()},
+        "class folders": provenance.data.classes or None,
+        **{f"preprocessing {name}": value for name, value in preprocessing.items()},
+    }
 
 
 def _in_words(value: Any) -> str:
     if value is None:
-        return "not said"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _told(prior: AGOP) -> Told:
-    """By name, what has to be the same in AGOPs that are merged."""
-    told = _as_written(prior)
-    model, data = told.get("model") or {}, told.get("data") or {}
-    # For a training check_apart compares its parameters: under DDP the buffers of ranks differ.
-    weights = {} if told.get("kind") == TRAINING else {"the weights are": model.get("weights")}
-    return {
-        "the kind is": told.get("kind"),
-        "the architecture is": model.get("architecture"),
-        **weights,
-        "the number of classes is": told.get("classes"),
-        "by class is": prior.class_diagonals is not None,
-        **{f"the option {name} is": value for name, value in (told.get("options") or {}).items()},
-        "the class folders are": data.get("classes"),
-        **{f"the preprocessing's {name} is": value for name, value in (data.get("preprocessing") or {}).items()},
-    }
-
-
-def _as_written(prior: AGOP) -> Told:
-    """The provenance as a file gives it back, in which a tuple is a list."""
-    told: Told = json.loads(json.dumps(prior.provenance))
-    return told
-
-
-def _provenance(priors: Sequence[AGOP], names: Sequence[str], count: int) -> Told:
-    """What all say alike, and what it was merged from, which says of each part what is its own."""
-    each = [_as_written(prior) for prior in priors]
-    own = ("rank", "ranks", "parameters")
-    alike = {
-        key: value for key, value in each[0].items()
-        if key not in own and all(other.get(key) == value for other in each)
-    }  # fmt: skip
-    if "data" in each[0]:
-        alike["data"] = {key: value for key, value in each[0]["data"].items() if key != "pictures"}
-    # Ranks of a training at one step may differ in buffers, such as batch norm's means: the first's are as good as any.
-    return (
-        alike
-        | ({"model": each[0]["model"]} if "model" in each[0] else {})
-        | {
-            "format": FORMAT,
-            "count": count,
-            "skipped": sum(prior.provenance.get("skipped", 0) for prior in priors),
-            "merged": [part for prior, name in zip(priors, names, strict=True) for part in parts_of(prior, name)],
-        }
-    )
+        return "(not recorded)"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

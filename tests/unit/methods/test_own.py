@@ -1,4 +1,4 @@
-"""A method in a file of one's own, named package.module:CLASS wherever a method is named: real files and processes."""
+"""The user's own methods by package.module:NAME, in Python and on the command line."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ class TimesInput(Method):
 
 @dataclass(frozen=True)
 class WithPrior(Method):
-    """diag(M), once more."""
+    """diag(M) again."""
     name: ClassVar[str] = "with-prior-of-the-tests"
     needs_prior: ClassVar[bool] = True
     table: object = ones(2)
@@ -46,7 +46,7 @@ class WithPrior(Method):
 
 @dataclass(frozen=True)
 class Wants(Method):
-    """One that has to be told something."""
+    """A required option."""
     power: float
     name: ClassVar[str] = "wants-of-the-tests"
 
@@ -64,7 +64,7 @@ def function():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files with methods, good and bad, a network's weights, pictures with masks, and a prior."""
+    """Modules with valid and invalid methods, weights, images with masks, and a prior."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "package_of_mine").mkdir()
     for name in ("mine_of_the_tests.py", "package_of_mine/inner.py"):
@@ -93,18 +93,18 @@ def inside(folder, monkeypatch):
     return folder
 
 
-GIVEN = ("--weights", "w.safetensors", "--prior", "prior.safetensors")
+MODEL_OPTIONS = ("--weights", "w.safetensors", "--prior", "prior.safetensors")
 NAMES = ("mine_of_the_tests:TimesInput", "mine_of_the_tests:squared", "package_of_mine.inner:WithPrior")
-CHOSEN = [word for name in NAMES for word in ("--method", name)]
+METHOD_OPTIONS = [word for name in NAMES for word in ("--method", name)]
 
 
-def test_a_class_or_an_instance_with_its_options_is_a_method(inside):
+def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
     model, images = CNN8by8(), torch.randn(4, 1, 8, 8)
     plain, squared = (agop.explain(model, images, name) for name in NAMES[:2])
     gradients = agop.input_gradients(model, images).values
-    torch.testing.assert_close(plain.as_subclass(torch.Tensor), (gradients * images).abs().sum(1))
-    torch.testing.assert_close(squared.as_subclass(torch.Tensor), plain.as_subclass(torch.Tensor) ** 2)
-    cubed = agop.explain(model, images, "mine_of_the_tests:cubed").as_subclass(torch.Tensor)
+    torch.testing.assert_close(plain, (gradients * images).abs().sum(1))
+    torch.testing.assert_close(squared, plain**2)
+    cubed = agop.explain(model, images, "mine_of_the_tests:cubed")
     torch.testing.assert_close(cubed, gradients.abs().sum(1) ** 3)
     longer = agop.explain(model, images, "mine_of_the_tests:longer")
     torch.testing.assert_close(longer, agop.explain(model, images, methods.IntegratedGradients(steps=3)))
@@ -123,27 +123,29 @@ def test_a_class_or_an_instance_with_its_options_is_a_method(inside):
         ("mine_of_the_tests:function", "is a function: .* agop.methods.Method"),
         ("mine_of_the_tests:Method", "Method has no maps"),
         ("mine_of_the_tests:Wants", r"needs options .*power.*: name an object"),
-        ("mine_of_the_tests.py:TimesInput", "leave out the .py"),
-        ("nowhere_at_all:TimesInput", "there is no module nowhere_at_all here"),
-        ("method_raises:Any", "method_raises cannot be imported: ZeroDivisionError: division by zero"),
+        ("mine_of_the_tests.py:TimesInput", "omit the .py"),
+        ("nowhere_at_all:TimesInput", "no module named nowhere_at_all: run this from its folder"),
+        ("method_raises:Any", "method_raises can't be imported: ZeroDivisionError: division by zero"),
         ("method_taken:TimesInput", "there is already a method named 'vanilla'"),
         ("mine_of_the_tests:", "no method is named"),
         (":TimesInput", "no method is named"),
     ],
 )
-def test_what_names_no_method_is_told_plainly(inside, name, message):
+def test_invalid_method_names_raise(inside, name, message):
     with pytest.raises(InputError, match=message):
         agop.explain(CNN8by8(), torch.randn(2, 1, 8, 8), name)
 
 
-def test_an_unknown_name_hints_at_files_of_ones_own():
+def test_unknown_method_error_mentions_package_module_class():
     with pytest.raises(UnknownNameError, match=r"package\.module:CLASS"):
         methods.get("gradient-times-nothing")
 
 
-def test_explain_from_the_command_line(folder):
-    done = run("explain", "agop.networks:CNN8by8", "pictures", *GIVEN, *CHOSEN, "--out", "out", folder=folder)
-    assert done.returncode == 0, done.stderr
+def test_explain_command_takes_own_methods(folder):
+    result = run(
+        "explain", "agop.networks:CNN8by8", "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder
+    )
+    assert result.returncode == 0, result.stderr
     maps = load_file(folder / "out" / "maps.safetensors")
     assert set(maps) == set(NAMES)
     torch.testing.assert_close(maps[NAMES[1]], maps[NAMES[0]] ** 2)
@@ -151,12 +153,12 @@ def test_explain_from_the_command_line(folder):
     assert [manifest["methods"][name].get("power") for name in NAMES] == [1.0, 2.0, None]
 
 
-def test_evaluate_from_the_command_line(folder):
-    done = run(
-        "evaluate", "agop.networks:CNN8by8", "pictures", "masks", *GIVEN, *CHOSEN, "--metric", "energy",
+def test_evaluate_command_takes_own_methods(folder):
+    result = run(
+        "evaluate", "agop.networks:CNN8by8", "pictures", "masks", *MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy",
         "--out", "scored", folder=folder,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in (folder / "scored" / "rows.jsonl").read_text().splitlines()]
     assert {row["method"] for row in rows} == set(NAMES)
     assert run("report", "scored", folder=folder).returncode == 0
@@ -165,71 +167,61 @@ def test_evaluate_from_the_command_line(folder):
 
 
 @pytest.mark.parametrize("command", ["explain", "evaluate", "bench"])
-def test_a_bad_name_is_one_line_before_the_work(folder, command):
+def test_invalid_method_name_stops_a_command_before_any_work(folder, command):
     rest = {
-        "explain": ("agop.networks:CNN8by8", "pictures", *GIVEN),
-        "evaluate": ("agop.networks:CNN8by8", "pictures", "masks", *GIVEN),
+        "explain": ("agop.networks:CNN8by8", "pictures", *MODEL_OPTIONS),
+        "evaluate": ("agop.networks:CNN8by8", "pictures", "masks", *MODEL_OPTIONS),
         "bench": ("xai-tris", "--quick"),
     }[command]
-    for name, message in (("method_raises:A", "cannot be imported"), ("mine_of_the_tests:Wants", "needs options")):
-        done = run(command, *rest, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
-        assert done.returncode == 2
-        assert message in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+    for name, message in (("method_raises:A", "can't be imported"), ("mine_of_the_tests:Wants", "needs options")):
+        result = run(command, *rest, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
+        assert result.returncode == 2
+        assert message in result.stderr
+        assert len(result.stderr.splitlines()) == 1
         assert not (folder / "bad").exists()
 
 
 BENCH = (
-    "bench",
-    "xai-tris",
-    "--quick",
-    "--scenario",
-    "linear",
-    "--seeds",
-    "1",
-    "--metric",
-    "energy",
-    "--method",
-    "vanilla",
-)
+    "bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "1", "--metric", "energy", "--method", "vanilla",
+)  # fmt: skip
 
 
 @pytest.mark.slow
-def test_the_bench_scores_it_in_its_workers_and_goes_on_with_it(folder):
-    done = run(*BENCH, *CHOSEN, "--jobs", "2", "--out", "run", folder=folder)
-    assert done.returncode == 0, done.stderr
+def test_bench_scores_own_methods_in_workers_and_resumes(folder):
+    result = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
+    assert result.returncode == 0, result.stderr
     assert json.loads((folder / "run" / "spec.json").read_text())["methods"] == ["vanilla", *NAMES]
     lines = (folder / "run" / "rows.jsonl").read_bytes()
     rows = [json.loads(line) for line in lines.splitlines()]
     assert {row["method"] for row in rows if row["metric"] == "energy"} == {"vanilla", *NAMES}
     shutil.rmtree(folder / "run" / "cells" / "linear-correlated-000")
-    again = run(*BENCH, *CHOSEN, "--jobs", "2", "--out", "run", folder=folder)
+    again = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
     assert again.returncode == 0, again.stderr
     assert (folder / "run" / "rows.jsonl").read_bytes() == lines
     assert run("report", "run", folder=folder).returncode == 0
 
 
 @pytest.mark.slow
-def test_the_bench_does_not_go_on_with_another_method_under_the_same_name(folder, tmp_path):
+def test_bench_does_not_resume_with_a_changed_method_of_the_same_name(folder, tmp_path):
     (tmp_path / "changing.py").write_text(MINE)
     arguments = (*BENCH, "--method", "changing:TimesInput", "--background", "uncorrelated", "--out", "run")
     assert run(*arguments, folder=tmp_path).returncode == 0
     (tmp_path / "changing.py").write_text(MINE.replace("power: float = 1.0", "power: float = 4.0"))
-    done = run(*arguments, folder=tmp_path)
-    assert done.returncode == 2
-    assert "code" in done.stderr
-    assert "--fresh" in done.stderr
+    result = run(*arguments, folder=tmp_path)
+    assert result.returncode == 2
+    assert "code" in result.stderr
+    assert "--fresh" in result.stderr
     assert run(*arguments, "--fresh", folder=tmp_path).returncode == 0
 
 
 @pytest.mark.slow
-def test_the_ranks_of_torchrun_find_it(folder):
+def test_torchrun_ranks_load_own_methods(folder):
     before = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "agop")
-    done = run_process(*BENCH, *CHOSEN, "--jobs", "1", "--out", "ranks", folder=folder, before=before)
-    assert done.returncode == 0, done.stderr
+    result = run_process(*BENCH, *METHOD_OPTIONS, "--jobs", "1", "--out", "ranks", folder=folder, before=before)
+    assert result.returncode == 0, result.stderr
     rows = [json.loads(line) for line in (folder / "ranks" / "rows.jsonl").read_text().splitlines()]
     assert {row["method"] for row in rows if row["metric"] == "energy"} == {"vanilla", *NAMES}
 
 
-def test_list_says_how_to_name_one():
+def test_list_command_explains_how_to_name_own_methods():
     assert "package.module:CLASS" in run("list", folder=Path.cwd()).stdout

@@ -3,14 +3,15 @@ import torch
 
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, PriorError, UnknownNameError
+from agop.statistic.provenance import Provenance
 from tests import zoo
 
 
 def prior() -> agop.AGOP:
-    return agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7, provenance={"classes": 3})
+    return agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7, provenance=Provenance(classes=3))
 
 
-def test_the_nine_methods_of_the_paper_come_first_in_its_order():
+def test_names_start_with_the_paper_s_nine_methods_in_its_order():
     assert agop.methods.names()[:9] == [
         "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
         "agop-local", "agop-weighted", "agop-global",
@@ -24,7 +25,7 @@ def test_vanilla_is_the_sum_of_absolute_gradients():
     assert torch.equal(agop.explain(model, images, "agop-local"), agop.explain(model, images, "vanilla"))
 
 
-def test_agop_weighted_by_hand():
+def test_agop_weighted_is_the_gradient_times_the_prior_s_weights():
     model, images = zoo.build("plain"), zoo.images()
     gradients, _ = zoo.per_sample_loop(model, images)
     weights = (prior().diagonal / 2).sqrt()
@@ -32,10 +33,10 @@ def test_agop_weighted_by_hand():
     torch.testing.assert_close(agop.explain(model, images, prior=prior()), expected)
 
 
-def test_agop_global_is_the_diagonal_and_never_asks_the_model():
+def test_agop_global_is_the_diagonal_and_never_runs_the_model():
     class Untouchable(torch.nn.Module):
         def forward(self, x):
-            raise RuntimeError("asked")
+            raise RuntimeError("the model was called")
 
     maps = agop.explain(Untouchable(), zoo.images(1000), "agop-global", prior())
     assert maps.shape == (1000, 12, 12)
@@ -43,7 +44,7 @@ def test_agop_global_is_the_diagonal_and_never_asks_the_model():
     assert maps.untyped_storage().nbytes() == 12 * 12 * 4
 
 
-def test_a_configured_method_and_a_class():
+def test_method_may_be_a_name_a_class_or_an_object():
     model, images = zoo.build("plain"), zoo.images()
     few = agop.explain(model, images, agop.methods.IntegratedGradients(steps=3))
     assert not torch.allclose(few, agop.explain(model, images, agop.methods.IntegratedGradients))
@@ -54,7 +55,7 @@ def test_a_configured_method_and_a_class():
 
 
 @pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted"])
-def test_targets(method):
+def test_target_selects_the_explained_class(method):
     model, images = zoo.build("plain"), zoo.images()
     layer = "body.0" if method == "gradcam" else None
 
@@ -85,14 +86,14 @@ def test_agop_global_checks_targets_without_a_forward_pass():
         ("integrated_gradients", "integrated-gradients"),
     ],
 )
-def test_an_unknown_method(name, hint):
+def test_unknown_method_raises_with_suggestion(name, hint):
     with pytest.raises(UnknownNameError, match=f"did you mean '{hint}'"):
         agop.explain(zoo.build("plain"), zoo.images(), name)
     with pytest.raises(UnknownNameError, match="known: random, vanilla"):
         agop.explain(zoo.build("plain"), zoo.images(), "zzz")
 
 
-def test_methods_that_are_none():
+def test_invalid_methods_and_options_raise():
     with pytest.raises(InputError, match="method is a int"):
         agop.explain(zoo.build("plain"), zoo.images(), 3)
     with pytest.raises(InputError, match="steps is 0"):
@@ -102,25 +103,25 @@ def test_methods_that_are_none():
 
 
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
-def test_a_missing_prior(method):
-    with pytest.raises(PriorError, match=rf"{method} needs a prior: make one with agop\.fit"):
+def test_missing_or_invalid_prior_raises(method):
+    with pytest.raises(PriorError, match=rf"{method} needs a prior: create one with agop\.fit"):
         agop.explain(zoo.build("plain"), zoo.images(), method)
     with pytest.raises(PriorError, match=r"prior is a str: .*AGOP\.load"):
         agop.explain(zoo.build("plain"), zoo.images(), method, prior="prior.safetensors")
 
 
-def test_layer_is_for_the_methods_that_have_one():
+def test_layer_raises_for_methods_without_one():
     with pytest.raises(InputError, match="layer= is for gradcam"):
         agop.explain(zoo.build("plain"), zoo.images(), "vanilla", layer="body.0")
 
 
-def test_a_batch_size_that_makes_no_sense():
+def test_invalid_batch_size_raises():
     with pytest.raises(InputError, match="batch_size is 0"):
         agop.explain(zoo.build("plain"), zoo.images(), "vanilla", batch_size=0)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted"])
-def test_gradients_that_are_not_finite_name_the_sample(method):
+def test_non_finite_gradients_raise_with_the_sample_or_are_skipped(method):
     images = zoo.images(6)
     images[3] = torch.nan
     layer = "body.0" if method == "gradcam" else None
@@ -141,7 +142,7 @@ def test_bfloat16_models_give_float32_maps():
         assert agop.explain(model, zoo.images(), method, prior(), layer=layer).dtype == torch.float32
 
 
-def test_a_user_s_own_method_needs_only_a_class():
+def test_own_method_is_registered_and_its_maps_are_checked():
     from dataclasses import dataclass
     from typing import ClassVar
 

@@ -6,8 +6,10 @@ import textwrap
 import pytest
 import torch
 
+import agop
 from agop.errors import InputError, NoSamplesError
 from agop.statistic.accumulator import Accumulator
+from tests import zoo
 
 SHAPE = (3, 5, 4)
 
@@ -20,7 +22,7 @@ def filled(seed=0, samples=7, per_class=False, classes=3) -> Accumulator:
     return sums
 
 
-def test_mean_of_squares():
+def test_diagonal_is_the_mean_of_squared_gradients():
     gradients = torch.randn(10, *SHAPE)
     sums = Accumulator()
     sums.update(gradients[:3], torch.zeros(3).long(), 2)
@@ -31,7 +33,7 @@ def test_mean_of_squares():
     assert sums.class_diagonals() is None
 
 
-def test_by_class():
+def test_per_class_diagonals_and_counts():
     gradients, classes = torch.randn(10, *SHAPE), torch.tensor([0, 2, 2, 0, 0, 2, 0, 2, 2, 2])
     sums = Accumulator(per_class=True)
     sums.update(gradients, classes, 3)
@@ -44,8 +46,7 @@ def test_by_class():
     torch.testing.assert_close(sums.diagonal(), gradients.double().square().mean(0))
 
 
-def test_a_large_batch_is_the_same_as_its_parts():
-    """The float64 copy is made in chunks: their seams must not show."""
+def test_large_batches_are_summed_in_chunks_with_the_same_result():
     gradients, classes = torch.randn(300, 3, 40, 40), torch.randint(0, 2, (300,))
     for per_class in (False, True):
         sums = Accumulator(per_class)
@@ -53,7 +54,7 @@ def test_a_large_batch_is_the_same_as_its_parts():
         torch.testing.assert_close(sums.diagonal(), gradients.double().square().mean(0))
 
 
-def test_float64_keeps_the_tail_that_float32_loses():
+def test_small_squares_are_not_lost_next_to_large_ones():
     sums = Accumulator()
     sums.update(torch.full((1, 1, 1, 1), 1e4), torch.zeros(1).long(), 2)
     for _ in range(100):
@@ -61,7 +62,7 @@ def test_float64_keeps_the_tail_that_float32_loses():
     assert float(sums.diagonal() * sums.count) == 1e8 + 100
 
 
-def test_reset_and_empty():
+def test_reset_accumulator_has_no_diagonal():
     sums = filled()
     sums.reset()
     assert sums.count == 0
@@ -69,7 +70,7 @@ def test_reset_and_empty():
         sums.diagonal()
 
 
-def test_what_does_not_fit_is_refused():
+def test_other_shapes_classes_or_options_raise():
     sums = filled()
     with pytest.raises(InputError, match=r"\(3, 9, 9\)"):
         sums.update(torch.zeros(1, 3, 9, 9), torch.zeros(1).long(), 3)
@@ -80,18 +81,18 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_state_survives_a_weights_only_load(per_class, tmp_path):
+def test_state_dict_loads_with_weights_only(per_class, tmp_path):
     sums = filled(per_class=per_class)
     torch.save(sums.state_dict(), tmp_path / "state.pt")
-    again = Accumulator(per_class)
-    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert torch.equal(again.sums, sums.sums)
-    assert torch.equal(again.counts, sums.counts)
+    restored = Accumulator(per_class)
+    restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(restored.sums, sums.sums)
+    assert torch.equal(restored.counts, sums.counts)
     with pytest.raises(InputError, match="per_class"):
         Accumulator(not per_class).load_state_dict(sums.state_dict())
 
 
-def test_sync_alone_is_a_copy():
+def test_sync_without_distributed_is_a_copy():
     sums = filled()
     copy = sums.sync()
     assert torch.equal(copy.sums, sums.sums)
@@ -99,53 +100,49 @@ def test_sync_alone_is_a_copy():
     assert not torch.equal(copy.sums, sums.sums)
 
 
+SHARES = {"equal": [(0, 20), (20, 40)], "unequal": [(0, 31), (31, 40)], "one rank without data": [(0, 40), (40, 40)]}
+
 RANK = """
     import sys
     import torch, torch.distributed as dist
-    import agop
-    from tests import zoo
-    rank, world, shares, folder = int(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3]), sys.argv[4]
+    from tests.unit.statistic.test_accumulator import SHARES, collect
+    rank, folder = int(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
-    if world > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
-    model, images = zoo.build("batch norm and dropout"), zoo.images(40)
-    labels = torch.arange(40) % 3
-    mine = slice(*shares[rank])
-    hook = agop.AGOPTrainingHook(model, per_class=True, snapshot_every=1, snapshot_dir=folder + "/snapshots")
-    if len(images[mine]):
-        hook.step(images[mine], labels[mine])
-    hook.finalize().save(f"{folder}/hook-{world}-{rank}.safetensors")
-    batches = [(images[mine], labels[mine])] if len(images[mine]) else []
-    agop.fit(model, batches, progress=False).save(f"{folder}/fit-{world}-{rank}.safetensors")
-    if world > 1:
-        dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    for name, shares in SHARES.items():
+        for source, prior in collect(*shares[rank], snapshot_dir=f"{folder}/snapshots").items():
+            prior.save(f"{folder}/{name}-{source}-{rank}.safetensors")
+    dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("shares", [[(0, 20), (20, 40)], [(0, 31), (31, 40)], [(0, 40), (40, 40)]])
-def test_two_ranks_over_shares_of_the_data_give_what_one_process_gives(shares, tmp_path):
-    from agop import AGOP
+def collect(start, end, **options):
+    """The AGOPs of the hook and of fit over images start..end, joined over all ranks."""
+    model, images, labels = zoo.build("batch norm and dropout"), zoo.images(40)[start:end], torch.arange(40) % 3
+    hook = agop.AGOPTrainingHook(model, per_class=True, snapshot_every=1, **options)
+    if len(images):
+        hook.step(images, labels[start:end])
+    batches = [(images, labels[start:end])] if len(images) else []
+    return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False)}
 
-    run_ranks([(0, 40)], tmp_path)
-    run_ranks(shares, tmp_path)
-    for source in ("hook", "fit"):
-        alone = AGOP.load(tmp_path / f"{source}-1-0.safetensors")
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """The folder of AGOP files that two processes wrote for all SHARES."""
+    folder = tmp_path_factory.mktemp("ranks")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, "-c", textwrap.dedent(RANK)]
+    ranks = [subprocess.Popen([*command, str(rank), str(folder)], env=environment) for rank in (0, 1)]
+    assert [process.wait(120) for process in ranks] == [0, 0]
+    return folder
+
+
+@pytest.mark.parametrize("shares", SHARES)
+def test_two_ranks_give_the_same_as_one_process(shares, two_ranks):
+    for source, alone in collect(0, 40).items():
         for rank in (0, 1):
-            together = AGOP.load(tmp_path / f"{source}-2-{rank}.safetensors")
+            together = agop.AGOP.load(two_ranks / f"{shares}-{source}-{rank}.safetensors")
             assert together.count == alone.count
             torch.testing.assert_close(together.diagonal, alone.diagonal, rtol=1e-6, atol=0)
             if source == "hook":
                 assert torch.equal(together.class_counts, alone.class_counts)
-
-
-def run_ranks(shares, folder):
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "GLOO_SOCKET_IFNAME": "lo"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RANK), str(rank), str(len(shares)), repr(shares), str(folder)],
-            env=environment,
-        )
-        for rank in range(len(shares))
-    ]
-    assert [process.wait(120) for process in ranks] == [0] * len(shares)
-    (folder / "meet").unlink(missing_ok=True)

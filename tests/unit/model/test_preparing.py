@@ -7,26 +7,12 @@ from torch import nn
 import agop
 from agop.errors import AGOPWarning, ModelError
 from agop.model.probe import input_gradients
-from agop.networks import ResNet18
 from tests import zoo
 from tests.state import assert_same, state_of
 
 
-def trained_resnet():
-    torch.manual_seed(0)
-    model = ResNet18(4).train()
-    with torch.no_grad():
-        for _ in range(3):
-            model(torch.randn(4, 3, 32, 32) * 2 + 0.5)
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.weight.uniform_(0.5, 1.5)
-                module.bias.uniform_(-0.5, 0.5)
-    return model
-
-
-def test_the_same_logits_and_gradients_and_the_original_untouched():
-    model, images = trained_resnet(), torch.randn(3, 3, 32, 32)
+def test_copy_gives_the_same_logits_and_gradients_and_the_original_is_unchanged():
+    model, images = zoo.trained_resnet(), torch.randn(3, 3, 32, 32)
     before = state_of(model)
     prepared = agop.prepare(model)
     assert_same(before, state_of(model))
@@ -35,8 +21,8 @@ def test_the_same_logits_and_gradients_and_the_original_untouched():
     torch.testing.assert_close(theirs.values, ours.values, rtol=1e-3, atol=1e-4 * float(ours.values.abs().max()))
 
 
-def test_every_batch_norm_of_a_resnet_is_folded_and_everything_is_frozen():
-    prepared = agop.prepare(trained_resnet())
+def test_all_batch_norms_of_a_resnet_are_folded_and_all_parameters_frozen():
+    prepared = agop.prepare(zoo.trained_resnet())
     assert not any(isinstance(module, nn.BatchNorm2d) for module in prepared.modules())
     assert not any(p.requires_grad or p.grad is not None for p in prepared.parameters())
     assert not any(module.training for module in prepared.modules())
@@ -44,7 +30,7 @@ def test_every_batch_norm_of_a_resnet_is_folded_and_everything_is_frozen():
 
 
 class Shared(nn.Module):
-    """A convolution whose output is seen by more than its norm, and one that is called twice."""
+    """A convolution whose output has two users, and one that is called twice."""
 
     def __init__(self):
         super().__init__()
@@ -63,7 +49,7 @@ class Shared(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def test_what_cannot_be_folded_is_left_alone():
+def test_shared_convolutions_are_not_folded():
     model, images = Shared().eval(), zoo.images()
     prepared = agop.prepare(model)
     assert sum(isinstance(module, nn.BatchNorm2d) for module in prepared.modules()) == 3
@@ -71,7 +57,7 @@ def test_what_cannot_be_folded_is_left_alone():
 
 
 class Pair(nn.Module):
-    """A convolution and its norm, which a subclass uses in more ways than one."""
+    """A convolution and its norm. Subclasses use them in a second way."""
 
     def __init__(self):
         super().__init__()
@@ -123,7 +109,7 @@ class HookedNorm(Pair):
 
 
 class Viewed(Pair):
-    """view() reads a layer's memory, which channels last would have changed."""
+    """view() depends on the memory layout, which channels last would change."""
 
     def __init__(self):
         super().__init__()
@@ -137,26 +123,26 @@ KINDS = [ConvolutionOfTwoNames, NormOfTwoNames, WeightUsedAgain, ForwardCalled, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_odd_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
+def test_unusual_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
     model, images = kind().eval(), zoo.images()
     expected = input_gradients(model, images)
-    found = input_gradients(agop.prepare(model), images)
-    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found.values, expected.values, rtol=1e-4, atol=1e-6)
+    gradients = input_gradients(agop.prepare(model), images)
+    torch.testing.assert_close(gradients.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients.values, expected.values, rtol=1e-4, atol=1e-6)
     prior = agop.fit(model, [images], only_correct=False, progress=False)
     torch.testing.assert_close(prior.diagonal, expected.values.double().square().mean(0), rtol=1e-3, atol=1e-9)
 
 
-def test_a_model_that_cannot_be_copied_says_so():
+def test_model_that_cannot_be_copied_raises():
     class Alone(zoo.Wrapped):
         def __deepcopy__(self, memo):
             raise TypeError("not me")
 
-    with pytest.raises(ModelError, match="cannot be copied"):
+    with pytest.raises(ModelError, match="can't be copied"):
         agop.prepare(Alone())
 
 
-def test_a_model_that_cannot_be_traced_says_so():
+def test_model_that_cannot_be_traced_warns():
     class Branches(nn.Module):
         def __init__(self):
             super().__init__()
@@ -166,20 +152,20 @@ def test_a_model_that_cannot_be_traced_says_so():
             return self.body(x) if x.sum() > 0 else self.body(-x)
 
     model = Branches().eval()
-    with pytest.warns(AGOPWarning, match="cannot be traced"):
+    with pytest.warns(AGOPWarning, match="can't be traced"):
         prepared = agop.prepare(model)
     torch.testing.assert_close(prepared(zoo.images()), model(zoo.images()))
 
 
 def test_bfloat16_is_not_folded():
-    """Folded weights would be rounded to bfloat16, and the logits would not be the same."""
+    """Folded weights would be rounded to bfloat16, which would change the logits."""
     model = copy.deepcopy(zoo.build("batch norm and dropout")).bfloat16()
     prepared = agop.prepare(model)
     assert any(isinstance(module, nn.BatchNorm2d) for module in prepared.modules())
 
 
-def test_a_prior_of_the_original_fits_the_prepared_copy():
-    model, images = trained_resnet(), torch.randn(3, 3, 32, 32)
+def test_prior_of_the_original_works_with_the_copy():
+    model, images = zoo.trained_resnet(), torch.randn(3, 3, 32, 32)
     prior = agop.fit(model, [images], only_correct=False, progress=False)
     maps = agop.explain(agop.prepare(model), images, "agop-weighted", prior)
     expected = agop.explain(model, images, "agop-weighted", prior)

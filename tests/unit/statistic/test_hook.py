@@ -12,32 +12,12 @@ from torch import nn
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, NoSamplesError
 from tests import zoo
-
-
-def batches(count=6, size=8, seed=5):
-    random = torch.Generator().manual_seed(seed)
-    return [
-        (torch.randn(size, 3, 12, 12, generator=random), torch.randint(0, 3, (size,), generator=random))
-        for _ in range(count)
-    ]
-
-
-def algorithm_1(model, data, only_correct):
-    """The paper's algorithm, to the letter: diag(M) and how many samples it averages."""
-    total, count = torch.zeros(3, 12, 12, dtype=torch.float64), 0
-    for images, labels in data:
-        gradients, classes = zoo.per_sample_loop(model, images)
-        for g, predicted, label in zip(gradients, classes, labels, strict=True):
-            if only_correct and predicted != label:
-                continue
-            total += g.double() ** 2
-            count += 1
-    return total / count, count
+from tests.training import algorithm_1, batches
 
 
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
 @pytest.mark.parametrize("only_correct", [True, False])
-def test_the_hook_computes_algorithm_1(kind, only_correct):
+def test_hook_computes_algorithm_1(kind, only_correct):
     model, data = zoo.build(kind), batches()
     expected, count = algorithm_1(model, data, only_correct)
     assert 0 < count <= 48
@@ -49,7 +29,7 @@ def test_the_hook_computes_algorithm_1(kind, only_correct):
     torch.testing.assert_close(prior.diagonal, expected, rtol=1e-4, atol=1e-9)
 
 
-def test_per_class():
+def test_per_class_diagonals_equal_algorithm_1_per_class():
     model, data = zoo.build("plain"), batches()
     hook = agop.AGOPTrainingHook(model, per_class=True)
     for images, labels in data:
@@ -63,19 +43,18 @@ def test_per_class():
             torch.testing.assert_close(prior.class_diagonals[label], expected, rtol=1e-4, atol=1e-9)
 
 
-def test_every_thins_the_passes():
+def test_every_k_runs_only_each_kth_batch():
     data = batches(7)
-    thinned, chosen = (agop.AGOPTrainingHook(zoo.build("plain"), False, every=n) for n in (3, 1))
+    thinned, plain = (agop.AGOPTrainingHook(zoo.build("plain"), False, every=n) for n in (3, 1))
     for images, labels in data:
         thinned.step(images, labels)
     for index in (0, 3, 6):
-        chosen.step(*data[index])
+        plain.step(*data[index])
     assert thinned.count == 24
-    assert torch.equal(thinned.finalize().diagonal, chosen.finalize().diagonal)
+    assert torch.equal(thinned.finalize().diagonal, plain.finalize().diagonal)
 
 
-def test_gradient_accumulation_is_only_more_calls():
-    """Micro-batches count as their batch does."""
+def test_micro_batches_give_the_same_as_their_batch():
     images, labels = batches(1, 12)[0]
     whole, parts = (agop.AGOPTrainingHook(zoo.build("plain")) for _ in range(2))
     whole.step(images, labels)
@@ -85,19 +64,19 @@ def test_gradient_accumulation_is_only_more_calls():
     torch.testing.assert_close(parts.finalize().diagonal, whole.finalize().diagonal)
 
 
-def test_finalize_does_not_end_it():
+def test_steps_may_follow_finalize():
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     data = batches(2)
     hook.step(*data[0])
     first = hook.finalize()
-    kept = first.diagonal.clone()
+    before = first.diagonal.clone()
     hook.step(*data[1])
-    assert torch.equal(first.diagonal, kept)
+    assert torch.equal(first.diagonal, before)
     assert hook.finalize().count == 16
 
 
 def train(hook_options, steps, folder=None, resume=None):
-    """A training run of BatchNorm, dropout and Adam, which can be cut and taken up again."""
+    """A training with batch norm, dropout and Adam, optionally resumed from a checkpoint."""
     torch.manual_seed(0)
     model = zoo.batch_normed().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -119,7 +98,7 @@ def train(hook_options, steps, folder=None, resume=None):
 
 
 @pytest.mark.parametrize("options", [{}, {"every": 2, "per_class": True}])
-def test_a_resumed_training_gives_the_statistic_of_an_uninterrupted_one(options, tmp_path):
+def test_resumed_training_gives_the_bitwise_equal_agop(options, tmp_path):
     _, _, whole = train(options, 10)
     model, optimizer, hook = train(options, 5)
     saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "hook": hook.state_dict(),
@@ -131,34 +110,34 @@ def test_a_resumed_training_gives_the_statistic_of_an_uninterrupted_one(options,
     assert torch.equal(resumed.finalize().diagonal, whole.finalize().diagonal)
 
 
-def test_the_saved_state_does_not_move_with_the_hook():
+def test_state_dict_does_not_change_with_later_steps():
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     data = batches(2)
     hook.step(*data[0])
     state = hook.state_dict()
     hook.step(*data[1])
-    again = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
-    again.load_state_dict(state)
-    assert again.count == 8
+    restored = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
+    restored.load_state_dict(state)
+    assert restored.count == 8
 
 
-def test_state_of_other_options_is_refused():
+def test_state_with_other_options_raises():
     state = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False).state_dict()
     with pytest.raises(InputError, match=r"only_correct.*False"):
         agop.AGOPTrainingHook(zoo.build("plain")).load_state_dict(state)
 
 
-def test_snapshots(tmp_path):
+def test_snapshots_are_written_every_n_steps(tmp_path):
     _, _, hook = train({}, 7, folder=tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"step-{step:08d}.safetensors" for step in (2, 4, 6)]
     counts = [agop.AGOP.load(tmp_path / name).count for name in names]
     assert counts == sorted(counts)
-    assert agop.AGOP.load(tmp_path / names[-1]).provenance["steps"] == 6
-    assert hook.finalize().provenance["steps"] == 7
+    assert agop.AGOP.load(tmp_path / names[-1]).provenance.steps == 6
+    assert hook.finalize().provenance.steps == 7
 
 
-def test_snapshots_by_default_every_100_steps_and_none_without_a_folder(tmp_path):
+def test_snapshots_default_to_every_100_steps(tmp_path):
     model, (images, labels) = zoo.build("plain"), batches(1, 1)[0]
     hook = agop.AGOPTrainingHook(model, only_correct=False, snapshot_dir=tmp_path)
     for _ in range(201):
@@ -175,18 +154,17 @@ TRAINING = """
 """
 
 
-def test_snapshots_are_whole_while_training_goes_on_and_after_a_kill(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(TRAINING), str(tmp_path)], env=os.environ | {"PYTHONPATH": os.getcwd()}
-    )
+def test_snapshots_are_complete_during_training_and_after_a_kill(tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(TRAINING), str(tmp_path)], env=environment)
     try:
-        read, deadline = set(), time.monotonic() + 60
-        while len(read) < 50:
+        loaded, deadline = set(), time.monotonic() + 60
+        while len(loaded) < 20:
             assert time.monotonic() < deadline
             assert process.poll() is None
-            for path in set(tmp_path.glob("step-*.safetensors")) - read:
+            for path in set(tmp_path.glob("step-*.safetensors")) - loaded:
                 agop.AGOP.load(path)
-                read.add(path)
+                loaded.add(path)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -195,15 +173,15 @@ def test_snapshots_are_whole_while_training_goes_on_and_after_a_kill(tmp_path):
         assert agop.AGOP.load(path).count == 4 * number
 
 
-def test_a_snapshot_that_cannot_be_written_does_not_end_the_training(tmp_path):
+def test_failed_snapshot_warns_and_training_continues(tmp_path):
     (tmp_path / "file").write_text("in the way")
     hook = agop.AGOPTrainingHook(zoo.build("plain"), False, snapshot_every=1, snapshot_dir=tmp_path / "file" / "deeper")
-    with pytest.warns(AGOPWarning, match="training goes on"):
+    with pytest.warns(AGOPWarning, match="training continues"):
         hook.step(*batches(1)[0])
     assert hook.finalize().count == 8
 
 
-def test_labels_are_needed_and_checked():
+def test_missing_and_invalid_labels_raise():
     hook, (images, labels) = agop.AGOPTrainingHook(zoo.build("plain")), batches(1)[0]
     with pytest.raises(InputError, match="only_correct=True needs labels"):
         hook.step(images)
@@ -215,7 +193,7 @@ def test_labels_are_needed_and_checked():
     agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False).step(images)
 
 
-def test_images_of_another_shape_than_before():
+def test_images_of_another_shape_raise_and_change_nothing():
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images())
     with pytest.raises(InputError, match=r"\(3, 16, 16\)"):
@@ -224,7 +202,7 @@ def test_images_of_another_shape_than_before():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_gradients_that_are_not_finite(bad):
+def test_non_finite_images_raise_or_are_skipped(bad):
     images = zoo.images(6)
     images[4] = bad
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
@@ -236,12 +214,12 @@ def test_gradients_that_are_not_finite(bad):
     skipping.step(images)
     prior = skipping.finalize()
     assert prior.count == 5
-    assert prior.provenance["skipped"] == 1
+    assert prior.provenance.skipped == 1
     assert prior.diagonal.isfinite().all()
 
 
 class Rooted(torch.nn.Module):
-    """Takes √x of one pixel, whose gradient is infinite at 0 and NaN below; the logits stay finite."""
+    """Adds √x of one pixel, whose gradient is infinite at 0 and NaN below. The logits stay finite."""
 
     def __init__(self, below):
         super().__init__()
@@ -249,13 +227,13 @@ class Rooted(torch.nn.Module):
 
     def forward(self, x):
         pixel = x[:, 0, 5, 7]
-        # torch.where drops the NaN of a negative root from the logits, but not from the gradient.
+        # torch.where removes the NaN of a negative root from the logits, but not from the gradient.
         root = torch.where(pixel < 0, 0.0, pixel.sqrt()) if self.below else pixel.sqrt()
         return self.rest(x) + root[:, None]
 
 
 @pytest.mark.parametrize("below", [True, False], ids=["NaN", "infinite"])
-def test_a_gradient_that_is_not_finite_at_one_pixel_only(below):
+def test_gradient_that_is_not_finite_at_one_pixel_raises_or_is_skipped(below):
     images = zoo.images(6).abs()
     images[4, 0, 5, 7] = -1.0 if below else 0.0
     model = Rooted(below)
@@ -267,15 +245,15 @@ def test_a_gradient_that_is_not_finite_at_one_pixel_only(below):
         hook.step(images)
     assert hook.count == 0
     others = [0, 1, 2, 3, 5]
-    skipping, kept = (agop.AGOPTrainingHook(model, only_correct=False, nan="skip") for _ in range(2))
+    skipping, without = (agop.AGOPTrainingHook(model, only_correct=False, nan="skip") for _ in range(2))
     skipping.step(images)
-    kept.step(images[others])
+    without.step(images[others])
     prior = skipping.finalize()
-    assert (prior.count, prior.provenance["skipped"]) == (5, 1)
-    torch.testing.assert_close(prior.diagonal, kept.finalize().diagonal)
+    assert (prior.count, prior.provenance.skipped) == (5, 1)
+    torch.testing.assert_close(prior.diagonal, without.finalize().diagonal)
 
 
-def test_no_sample_counted_is_an_error_that_says_why():
+def test_no_counted_sample_raises_with_the_reason():
     hook = agop.AGOPTrainingHook(zoo.build("plain"))
     with pytest.raises(NoSamplesError, match="never called"):
         hook.finalize()
@@ -293,27 +271,27 @@ def test_no_sample_counted_is_an_error_that_says_why():
 @pytest.mark.parametrize(
     "options", [{"every": 0}, {"every": 1.5}, {"snapshot_every": 0}, {"nan": "ignore"}, {"snapshot_dir": __file__}]
 )
-def test_options_that_make_no_sense(options):
+def test_invalid_options_raise(options):
     with pytest.raises(InputError, match=next(iter(options))):
         agop.AGOPTrainingHook(zoo.build("plain"), **options)
 
 
-def test_states_and_models_that_are_none():
+def test_invalid_models_and_states_raise():
     with pytest.raises(InputError, match="model is a str"):
         agop.AGOPTrainingHook("resnet18")
-    with pytest.raises(InputError, match="no state of a hook"):
+    with pytest.raises(InputError, match="isn't the state of a hook"):
         agop.AGOPTrainingHook(zoo.build("plain")).load_state_dict(zoo.build("plain").state_dict())
 
 
-def test_the_hook_keeps_no_more_after_many_steps():
-    hook, kept = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False), set()
+def test_state_does_not_grow_with_steps():
+    hook, sizes = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False), set()
     for _ in range(30):
         hook.step(zoo.images(3))
-        kept.add(sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, torch.Tensor)))
-    assert kept == {3 * 12 * 12 * 8 + 8}
+        sizes.add(sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, torch.Tensor)))
+    assert sizes == {3 * 12 * 12 * 8 + 8}
 
 
-def test_what_was_collected_so_far_is_there_without_an_end():
+def test_so_far_equals_finalize_on_one_process():
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     with pytest.raises(NoSamplesError):
         hook.so_far()
@@ -321,4 +299,4 @@ def test_what_was_collected_so_far_is_there_without_an_end():
     prior, so_far = hook.finalize(), hook.so_far()
     assert torch.equal(so_far.diagonal, prior.diagonal)
     assert torch.equal(hook.diagonal, prior.diagonal)
-    assert (so_far.count, so_far.provenance["rank"], so_far.provenance["ranks"]) == (8, 0, 1)
+    assert (so_far.count, so_far.provenance.rank, so_far.provenance.ranks) == (8, 0, 1)

@@ -1,4 +1,4 @@
-"""It never harms a model: after any call, also one that raises, everything is exactly as it was."""
+"""No call changes the model, the images or the random state, also if it raises."""
 
 import random
 import warnings
@@ -24,7 +24,7 @@ MODELS = {
 
 
 def in_a_mixed_state(model: nn.Module) -> nn.Module:
-    """Some modules in eval mode, some parameters frozen, some gradients there, a hook of the user's."""
+    """A model with some modules in eval mode, some frozen parameters, some gradients, and a user's hook."""
     modules = list(model.modules())
     model.train()
     modules[len(modules) // 2].training = False
@@ -41,24 +41,24 @@ def prior_for(shape=(3, 12, 12)) -> agop.AGOP:
 
 @pytest.mark.parametrize("method", agop.methods.names())
 @pytest.mark.parametrize("kind", MODELS)
-def test_explain(kind, method):
+def test_explain_changes_nothing(kind, method):
     model, images, prior = in_a_mixed_state(MODELS[kind]()), zoo.images(), prior_for()
-    given = images.clone()
+    before_images = images.clone()
     np.random.seed(0)
-    np.random.randn()  # the second of the pair is waiting
+    np.random.randn()  # NumPy now caches the second of a pair
     layer = "body.0" if method.startswith("gradcam") and hasattr(model, "body") else None
     before = state_of(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         agop.explain(model, images, method, prior, layer=layer, batch_size=2)
     assert_same(before, state_of(model))
-    assert torch.equal(images, given)
+    assert torch.equal(images, before_images)
     assert not images.requires_grad
     assert images.grad is None
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_hook_and_fit(kind):
+def test_hook_and_fit_change_nothing(kind):
     model, images, labels = in_a_mixed_state(MODELS[kind]()), zoo.images(), torch.tensor([0, 1, 2, 0, 1])
     before = state_of(model)
     hook = agop.AGOPTrainingHook(model, only_correct=False)
@@ -68,7 +68,7 @@ def test_hook_and_fit(kind):
     assert_same(before, state_of(model))
 
 
-def test_a_loader_that_draws_and_a_model_that_is_rewritten():
+def test_random_state_survives_a_random_loader_and_prepare():
     class Draws(nn.Module):
         def __init__(self):
             super().__init__()
@@ -89,8 +89,8 @@ def test_a_loader_that_draws_and_a_model_that_is_rewritten():
     assert_same(before, state_of(model))
 
 
-def test_a_buffer_with_nan_is_not_written_to():
-    """Writing to it, even the same values, would break a graph that has saved it."""
+def test_buffer_with_nan_is_not_written_to():
+    """Writing even the same values would break a graph that has saved the buffer."""
     model = zoo.ResizesBuffer()
     before = model.not_a_number._version
     agop.input_gradients(model, zoo.images())
@@ -98,7 +98,7 @@ def test_a_buffer_with_nan_is_not_written_to():
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
-def test_a_scripted_model():
+def test_scripted_model_is_unchanged():
     model, images = zoo.build("batch norm and dropout").eval(), zoo.images()
     scripted = torch.jit.script(model).train()
     before = state_of(scripted)
@@ -108,7 +108,7 @@ def test_a_scripted_model():
 
 
 class Raises(zoo.CountingBuffer):
-    """Fails in the middle of the network, after some of it has run."""
+    """Raises after its network has run."""
 
     def forward(self, x):
         torch.rand(3)
@@ -117,7 +117,7 @@ class Raises(zoo.CountingBuffer):
 
 
 @pytest.mark.parametrize("method", [name for name in agop.methods.names() if agop.methods.get(name).needs_model])
-def test_a_call_that_raises(method):
+def test_call_that_raises_changes_nothing(method):
     model = in_a_mixed_state(Raises())
     layer = "body.0" if method.startswith("gradcam") else None
     before = state_of(model)
@@ -128,7 +128,7 @@ def test_a_call_that_raises(method):
     assert_same(before, state_of(model))
 
 
-def test_a_model_whose_train_method_does_more_than_set_flags():
+def test_model_whose_train_method_changes_weights_is_unchanged():
     class Merges(zoo.Wrapped):
         def train(self, mode=True):
             if hasattr(self, "body"):
@@ -141,7 +141,7 @@ def test_a_model_whose_train_method_does_more_than_set_flags():
     assert_same(before, state_of(model))
 
 
-def test_a_graph_that_waits_for_its_backward_pass_still_works():
+def test_hook_between_forward_and_backward_does_not_change_gradients():
     model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     torch.manual_seed(3)
     model(images).sum().backward()
@@ -156,7 +156,7 @@ def test_a_graph_that_waits_for_its_backward_pass_still_works():
 
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("optimiser", [torch.optim.Adam, torch.optim.SGD])
-def test_training_with_the_hook_is_training_without_it_to_the_bit(where, optimiser, tmp_path):
+def test_training_with_the_hook_is_bitwise_equal_to_training_without(where, optimiser, tmp_path):
     plain, hooked = trained(None, optimiser, tmp_path), trained(where, optimiser, tmp_path)
     assert_same(plain, hooked)
 

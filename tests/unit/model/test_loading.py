@@ -14,9 +14,10 @@ from PIL import Image
 from safetensors.torch import save, save_file
 
 import agop
-from agop.errors import AGOPError, FileError, ModelError
+from agop.errors import AGOPError, FileError, MissingExtraError, ModelError
 from agop.networks import CNN8by8, ResNet18, load_model
 from tests import zoo
+from tests.command import run
 
 BESIDE = Path(sys.prefix) / "beside"
 
@@ -28,7 +29,7 @@ def exported(path, dynamic=True):
     return model
 
 
-def test_a_function_a_module_and_one_in_the_current_folder(tmp_path, monkeypatch):
+def test_functions_and_modules_load_also_from_the_current_folder(tmp_path, monkeypatch):
     assert isinstance(load_model("agop.networks:CNN8by8"), CNN8by8)
     (tmp_path / "mine_for_this_test.py").write_text(
         "from agop.networks import CNN8by8\nclass Models:\n    small = CNN8by8()\ndef number():\n    return 3\n"
@@ -36,24 +37,25 @@ def test_a_function_a_module_and_one_in_the_current_folder(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert isinstance(load_model("mine_for_this_test:Models.small"), CNN8by8)
-    with pytest.raises(ModelError, match="gave a int"):
+    with pytest.raises(ModelError, match="returned a int"):
         load_model("mine_for_this_test:number")
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("resnet18", "does not name a model.*torchvision:NAME"), ("agop.networks:CNN8", "did you mean 'CNN8by8'"),
-     ("no_such_package:f", "no module no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
+    [("resnet18", "does not name a model.*torchvision:NAME"),
+     ("agop.networks:CNN8", "did you mean 'agop.networks:CNN8by8'"),
+     ("no_such_package:f", "no module named no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
      ("nothing.pt2", "No such file")],
 )  # fmt: skip
-def test_specs_that_name_nothing(spec, message):
+def test_invalid_specs_raise(spec, message):
     with pytest.raises(AGOPError, match=message):
         load_model(spec)
 
 
-def test_weights(tmp_path):
+def test_weights_load_from_every_supported_file(tmp_path):
     torch.manual_seed(4)
-    source, state = CNN8by8(), None
+    source = CNN8by8()
     state = source.state_dict()
     torch.save(state, tmp_path / "plain.pt")
     torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "wrapped.pt")
@@ -64,13 +66,13 @@ def test_weights(tmp_path):
 
 
 class Runs:
-    """A pickle that runs code when it is read."""
+    """A pickle that runs code when it is loaded."""
 
     def __reduce__(self):
         return os.mkdir, ("ran",)
 
 
-def test_weight_files_that_are_none(tmp_path, monkeypatch):
+def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save(Runs(), "evil.pt")
     torch.save({"epoch": 3}, "number.pt")
@@ -78,18 +80,18 @@ def test_weight_files_that_are_none(tmp_path, monkeypatch):
     Path("text.pt").write_text("hello")
     Path("text.safetensors").write_text("hello")
     for file, error, message in [
-        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "no state dict"),
-        ("other.pt", ModelError, "does not fit the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
-        ("text.safetensors", FileError, "is not a safetensors file, or was cut short"),
-        ("nothing.pt", FileError, "nothing.pt cannot be read as weights: No such file"),
+        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
+        ("other.pt", ModelError, "does not match the model.*it lacks|--classes"), ("text.pt", FileError, "text.pt"),
+        ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
+        ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             load_model("agop.networks:CNN8by8", file)
     assert not Path("ran").exists()
 
 
-def written_weights() -> dict[str, bytes]:
-    """Files that are no weights, by name."""
+def invalid_weights() -> dict[str, bytes]:
+    """Files that aren't weights, by name."""
     plain, old, tensors, picture = io.BytesIO(), io.BytesIO(), io.BytesIO(), io.BytesIO()
     torch.save(CNN8by8().state_dict(), plain)
     torch.save(CNN8by8().state_dict(), old, _use_new_zipfile_serialization=False)
@@ -104,34 +106,41 @@ def written_weights() -> dict[str, bytes]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", written_weights())
-def test_a_file_that_is_no_weights_is_told_in_one_sentence_with_the_next_step(tmp_path, name):
+@pytest.mark.parametrize("name", invalid_weights())
+def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
     path = tmp_path / name
-    path.write_bytes(written_weights()[name])
+    path.write_bytes(invalid_weights()[name])
     with pytest.raises(FileError) as raised:
         load_model("agop.networks:CNN8by8", path)
-    told = str(raised.value)
-    assert told.startswith(f"{path} ")
-    assert re.search(r"save weights with torch\.save\(model\.state_dict\(\), .*safetensors", told), told
-    assert not re.search(r"Errno|IndexError|pop from|run code|\n", told), told
-    assert ("is empty" in told) == name.startswith("empty")
+    message = str(raised.value)
+    assert message.startswith(f"{path} ")
+    assert re.search(r"save weights with torch\.save\(model\.state_dict\(\), .*safetensors", message), message
+    assert not re.search(r"Errno|IndexError|pop from|run code|\n", message), message
+    assert ("is empty" in message) == name.startswith("empty")
 
 
-def test_bad_weights_end_a_command_with_one_line(tmp_path):
-    for name, content in written_weights().items():
-        (tmp_path / name).write_bytes(content)
+def test_bad_weights_stop_a_command_with_one_line(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     for name in ("text.pth", "cut.pth"):
-        done = subprocess.run(
-            [sys.executable, "-m", "agop", "explain", "agop.networks:CNN8by8", "a.png", "--weights", name],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"error: {name} ")
-        assert len(done.stderr.splitlines()) == 1
+        (tmp_path / name).write_bytes(invalid_weights()[name])
+        result = run("explain", "agop.networks:CNN8by8", "a.png", "--weights", name, folder=tmp_path)
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"error: {name} ")
+        assert len(result.stderr.splitlines()) == 1
 
 
-def test_safetensors_are_known_by_their_content_too(tmp_path):
+def test_missing_libraries_raise_with_the_command_that_installs_them(monkeypatch):
+    for name in ("torchvision", "timm", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]'$"):
+        load_model("timm:resnet18")
+    with pytest.raises(MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]'$"):
+        load_model("hf:name")
+    with pytest.raises(ModelError, match=r"^a torchvision model needs torchvision: pip install torchvision$"):
+        load_model("torchvision:resnet18")
+
+
+def test_safetensors_are_detected_by_content(tmp_path):
     source = CNN8by8()
     save_file(source.state_dict(), tmp_path / "model.bin")
     loaded = load_model("agop.networks:CNN8by8", tmp_path / "model.bin")
@@ -139,7 +148,7 @@ def test_safetensors_are_known_by_their_content_too(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_an_exported_program(tmp_path):
+def test_exported_program_gives_the_same_maps(tmp_path):
     model, images = exported(tmp_path / "m.pt2"), zoo.images()
     loaded = load_model(str(tmp_path / "m.pt2"))
     torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
@@ -147,7 +156,7 @@ def test_an_exported_program(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_an_exported_program_with_a_fixed_batch_says_so(tmp_path):
+def test_exported_program_with_a_fixed_batch_raises_with_a_hint(tmp_path):
     exported(tmp_path / "m.pt2", dynamic=False)
     with pytest.raises(ModelError, match=r"\(5, 3, 12, 12\).*size\(\)\[0\] == 2"):
         agop.explain(load_model(str(tmp_path / "m.pt2")), zoo.images(), "vanilla")
@@ -155,8 +164,8 @@ def test_an_exported_program_with_a_fixed_batch_says_so(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Duplicate name")
 @pytest.mark.parametrize("where", ["inputs", "weights", "old", "legacy", "case", "twice", "native"])
-def test_an_exported_program_with_a_pickle_inside_is_refused(where, tmp_path, monkeypatch):
-    """torch.export.load would run it."""
+def test_exported_program_with_a_pickle_raises_and_runs_no_code(where, tmp_path, monkeypatch):
+    """torch.export.load would unpickle it."""
     monkeypatch.chdir(tmp_path)
     exported("m.pt2")
     with zipfile.ZipFile("m.pt2") as good, zipfile.ZipFile("evil.pt2", "w") as evil:
@@ -185,7 +194,7 @@ def test_an_exported_program_with_a_pickle_inside_is_refused(where, tmp_path, mo
     assert not Path("ran").exists()
 
 
-def test_a_hugging_face_folder(tmp_path):
+def test_hugging_face_folder_loads(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.ViTConfig(
@@ -211,9 +220,9 @@ def test_a_hugging_face_folder(tmp_path):
 
 
 def run_beside(code: str, **more) -> subprocess.CompletedProcess:
-    """Python with the registry's torchvision and timm on its path."""
+    """Run code in a Python process with the torchvision and timm of BESIDE on its path."""
     if not BESIDE.is_dir():
-        pytest.skip("torchvision and timm are not there: `make .venv` puts them beside the environment")
+        pytest.skip("torchvision and timm aren't installed: `make .venv` puts them next to the environment")
     path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), os.getcwd()]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(
@@ -226,8 +235,8 @@ def run_beside(code: str, **more) -> subprocess.CompletedProcess:
     )
 
 
-def test_a_broken_torchvision_beside_us():
-    done = run_beside("""
+def test_broken_torchvision_affects_only_its_own_models():
+    result = run_beside("""
         try:
             import torchvision
         except Exception as error:
@@ -243,17 +252,17 @@ def test_a_broken_torchvision_beside_us():
         except agop.AGOPError as error:
             print(error)
     """)
-    assert done.returncode == 0, done.stderr
-    if "broken: RuntimeError" not in done.stdout:
-        pytest.skip("the torchvision here is not one for another torch")
-    assert "torchvision is installed but cannot be imported (RuntimeError" in done.stdout
-    assert "match torch" in done.stdout
+    assert result.returncode == 0, result.stderr
+    if "broken: RuntimeError" not in result.stdout:
+        pytest.skip("this torchvision matches torch")
+    assert "torchvision is installed but can't be imported (RuntimeError" in result.stdout
+    assert "match torch" in result.stdout
 
 
-def test_torchvision_and_timm_models(tmp_path):
+def test_torchvision_and_timm_models_load(tmp_path):
     torch.save(ResNet18().state_dict(), tmp_path / "resnet18.pth")
     torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
-    done = run_beside(
+    result = run_beside(
         f"""
     import sys, warnings
     import torch
@@ -261,7 +270,7 @@ def test_torchvision_and_timm_models(tmp_path):
     try:
         import timm, torchvision
     except Exception as error:
-        sys.exit(f"cannot be imported here: {{type(error).__name__}}: {{error}}")
+        sys.exit(f"can't be imported: {{type(error).__name__}}: {{error}}")
     import agop
     from agop.networks import ResNet18, load_model
     warnings.simplefilter("ignore")
@@ -281,7 +290,7 @@ def test_torchvision_and_timm_models(tmp_path):
         print(error)
     """
     )
-    if done.stderr.startswith("cannot be imported here"):
-        pytest.skip(f"torchvision or timm {done.stderr}")
-    assert done.returncode == 0, done.stderr
-    assert "--weights FILE" in done.stdout
+    if result.stderr.startswith("can't be imported"):
+        pytest.skip(f"torchvision or timm {result.stderr}")
+    assert result.returncode == 0, result.stderr
+    assert "--weights FILE" in result.stdout

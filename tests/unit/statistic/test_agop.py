@@ -16,14 +16,14 @@ from agop.errors import AGOPWarning, FileError, PriorError
 from tests import zoo
 
 
-def made(per_class=False, seed=0) -> agop.AGOP:
+def fitted(per_class=False, seed=0) -> agop.AGOP:
     model, images = zoo.build("plain", seed), zoo.images(20)
     return agop.fit(model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=per_class, progress=False)
 
 
 @pytest.mark.parametrize("per_class", [False, True])
-def test_a_file_holds_everything(per_class, tmp_path):
-    prior = made(per_class)
+def test_save_and_load_round_trip(per_class, tmp_path):
+    prior = fitted(per_class)
     prior.save(tmp_path / "deeper" / "prior.safetensors")
     again = agop.AGOP.load(tmp_path / "deeper" / "prior.safetensors")
     assert torch.equal(again.diagonal, prior.diagonal)
@@ -37,42 +37,42 @@ def test_a_file_holds_everything(per_class, tmp_path):
         assert again.class_counts is None
 
 
-def test_provenance_says_where_it_comes_from():
-    told = made().provenance
-    assert told["format"] == 1
-    assert told["kind"] == "one checkpoint"
-    assert told["input_shape"] == [3, 12, 12]
-    assert told["classes"] == 3
-    assert told["count"] == 20
-    assert told["options"] == {"only_correct": False, "per_class": False, "nan": "raise"}
-    assert told["versions"]["torch"] == torch.__version__
-    assert set(told["model"]) == {"architecture", "weights"}
+def test_provenance_of_fit_and_hook():
+    provenance = fitted().provenance
+    assert provenance.format == 1
+    assert provenance.kind == "one checkpoint"
+    assert provenance.input_shape == (3, 12, 12)
+    assert provenance.classes == 3
+    assert provenance.count == 20
+    assert provenance.options == {"only_correct": False, "per_class": False, "nan": "raise"}
+    assert provenance.versions["torch"] == torch.__version__
+    assert set(provenance.model) == {"architecture", "weights"}
     hook = agop.AGOPTrainingHook(zoo.build("plain"), only_correct=False)
     hook.step(zoo.images())
-    assert hook.finalize().provenance["kind"] == "training-accumulated"
+    assert hook.finalize().provenance.kind == "training-accumulated"
 
 
-def test_the_file_is_safetensors_with_readable_json(tmp_path):
-    made(per_class=True).save(tmp_path / "a.safetensors")
+def test_file_is_safetensors_with_json_metadata(tmp_path):
+    fitted(per_class=True).save(tmp_path / "a.safetensors")
     assert set(load_file(tmp_path / "a.safetensors")) == {"diagonal", "class_diagonals", "class_counts"}
     content = (tmp_path / "a.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["agop"])["count"] == 20
 
 
-def test_the_same_statistic_gives_the_same_bytes(tmp_path):
-    made().save(tmp_path / "a")
-    made().save(tmp_path / "b")
+def test_equal_statistics_give_equal_bytes(tmp_path):
+    fitted().save(tmp_path / "a")
+    fitted().save(tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, 0.99])
-def test_a_truncated_file(keep, tmp_path):
+def test_truncated_file_raises(keep, tmp_path):
     path = tmp_path / "cut.safetensors"
-    made().save(path)
+    fitted().save(path)
     content = path.read_bytes()
     path.write_bytes(content[: keep if isinstance(keep, int) else int(keep * len(content))])
-    with pytest.raises(FileError, match=r"cut\.safetensors is not an AGOP file, or was cut short"):
+    with pytest.raises(FileError, match=r"cut\.safetensors is not an AGOP file, or is truncated"):
         agop.AGOP.load(path)
 
 
@@ -90,11 +90,11 @@ def foreign_files(folder):
     save_file({"diagonal": torch.full((1, 2, 2), torch.nan)}, folder / "nan.safetensors", bad)
     save_file({"diagonal": torch.ones(1, 2, 2)}, folder / "count.safetensors", {"agop": '{"format": 1, "count": 0}'})
     whole = {"diagonal": torch.ones(1, 2, 2, dtype=torch.float64)}
-    for name, told in {
+    for name, metadata in {
         "nested": "[" * 100_000, "true": '{"format": 1, "count": true}',
         "model": '{"format": 1, "count": 3, "model": {}}', "classes": '{"format": 1, "count": 3, "classes": "two"}',
     }.items():  # fmt: skip
-        save_file(whole, folder / f"{name}.safetensors", {"agop": told})
+        save_file(whole, folder / f"{name}.safetensors", {"agop": metadata})
     by_class = {"class_diagonals": torch.ones(2, 1, 2, 2)}
     for name, counts in {
         "0d": torch.tensor(3),
@@ -107,7 +107,7 @@ def foreign_files(folder):
     return sorted(folder.iterdir())
 
 
-def test_foreign_files(tmp_path):
+def test_foreign_and_corrupt_files_raise_with_their_name(tmp_path):
     files = foreign_files(tmp_path)
     assert len(files) == 20
     for path in files:
@@ -115,24 +115,24 @@ def test_foreign_files(tmp_path):
             agop.AGOP.load(path)
 
 
-def test_a_newer_format_says_upgrade(tmp_path):
+def test_newer_format_raises_with_upgrade_hint(tmp_path):
     save_file({"diagonal": torch.ones(1, 2, 2)}, tmp_path / "new", {"agop": '{"format": 2, "count": 3}'})
     with pytest.raises(FileError, match=r"format 2.*upgrade"):
         agop.AGOP.load(tmp_path / "new")
 
 
-def test_no_file_and_no_folder(tmp_path):
+def test_missing_file_and_unwritable_folder_raise(tmp_path):
     with pytest.raises(FileError, match="No such file"):
         agop.AGOP.load(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="could not write"):
-        made().save(tmp_path / "file" / "prior.safetensors")
+        fitted().save(tmp_path / "file" / "prior.safetensors")
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path):
-    """A real write that fails half-way: the process may write no file of more than 4 KiB."""
+def test_failed_write_keeps_the_old_file(tmp_path):
+    """A real write that fails half-way: the process has a file size limit of 4 KiB."""
     path = tmp_path / "prior.safetensors"
-    made().save(path)
+    fitted().save(path)
     old = path.read_bytes()
     code = f"""
         import resource, signal, torch, agop
@@ -144,16 +144,16 @@ def test_a_full_disk_leaves_the_old_file(tmp_path):
         except agop.AGOPError as error:
             print(error)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
-    assert "could not write" in done.stdout
-    assert "unchanged" in done.stdout
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert "could not write" in result.stdout
+    assert "unchanged" in result.stdout
     assert path.read_bytes() == old
     assert [p.name for p in tmp_path.iterdir()] == ["prior.safetensors"]
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
 
 
-def test_odd_places_to_save(tmp_path):
-    prior = made()
+def test_save_follows_links_and_rejects_non_files(tmp_path):
+    prior = fitted()
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real" / "prior")
     prior.save(tmp_path / "link")
@@ -165,36 +165,36 @@ def test_odd_places_to_save(tmp_path):
             prior.save(path)
 
 
-def test_weights_are_the_relative_root_mean_square():
+def test_weights_are_the_root_of_the_relative_diagonal():
     prior = agop.AGOP(torch.tensor([[[4.0, 1.0]], [[0.0, 16.0]]], dtype=torch.float64), 5)
     assert prior.weights.flatten().tolist() == [0.5, 0.25, 0.0, 1.0]
     assert prior.map.tolist() == [[4.0, 17.0]]
 
 
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
-def test_a_diagonal_of_zeros_is_an_error(method):
+def test_diagonal_of_zeros_raises(method):
     with pytest.raises(PriorError, match=r"max diag\(M\) is 0"):
         agop.explain(zoo.build("plain"), zoo.images(), method, agop.AGOP(torch.zeros(3, 12, 12), 5))
 
 
-def test_a_prior_of_another_shape_is_an_error():
+def test_prior_of_another_shape_raises():
     with pytest.raises(PriorError, match=r"\(3, 12, 12\).*\(3, 20, 20\)"):
-        agop.explain(zoo.build("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", made())
+        agop.explain(zoo.build("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", fitted())
 
 
-def test_a_prior_from_another_model_warns_and_the_same_model_does_not():
+def test_prior_of_another_model_warns():
     images = zoo.images()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        agop.explain(zoo.build("plain"), images, "agop-weighted", made())
+        agop.explain(zoo.build("plain"), images, "agop-weighted", fitted())
     with pytest.warns(AGOPWarning, match="other weights") as caught:
-        agop.explain(zoo.build("plain", seed=1), images, "agop-weighted", made())
+        agop.explain(zoo.build("plain", seed=1), images, "agop-weighted", fitted())
     assert caught[0].filename == __file__
     with pytest.warns(AGOPWarning, match="another model"):
-        agop.explain(zoo.build("attention"), images, "agop-global", made())
+        agop.explain(zoo.build("attention"), images, "agop-global", fitted())
 
 
-def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
+def test_fingerprint_changes_with_one_training_step_and_ignores_wrappers():
     from agop.model.fingerprint import fingerprint
 
     model = zoo.build("batch norm and dropout").train()
@@ -209,8 +209,8 @@ def test_the_fingerprint_sees_one_training_step_and_looks_through_wrappers():
     assert fingerprint(model)["architecture"] == before["architecture"]
 
 
-def test_copies_and_pickles_of_a_prior_do_not_carry_models():
-    prior = made()
+def test_copies_and_pickles_of_a_prior_hold_no_models():
+    prior = fitted()
     prior.check(zoo.build("plain"), zoo.images())
     for again in (copy.deepcopy(prior), pickle.loads(pickle.dumps(prior))):
         assert torch.equal(again.diagonal, prior.diagonal)

@@ -12,7 +12,7 @@ from agop.networks import CNN8by8, ResNet18
 from tests import zoo
 
 
-def test_the_last_convolution_whose_map_is_larger_than_1x1():
+def test_default_layer_is_the_last_convolution_with_a_map_larger_than_1x1():
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1),
         nn.Conv2d(4, 5, 3, padding=1),
@@ -21,12 +21,12 @@ def test_the_last_convolution_whose_map_is_larger_than_1x1():
         nn.Flatten(),
     )
     images = zoo.images()
-    found, named, other = (agop.explain(model, images, "gradcam", layer=layer) for layer in (None, "1", "0"))
-    assert torch.equal(found, named)
-    assert not torch.equal(found, other)
+    default, named, other = (agop.explain(model, images, "gradcam", layer=layer) for layer in (None, "1", "0"))
+    assert torch.equal(default, named)
+    assert not torch.equal(default, other)
 
 
-def test_execution_decides_which_is_last_not_definition():
+def test_last_layer_is_the_last_executed_not_the_last_defined():
     class Backwards(nn.Module):
         def __init__(self):
             super().__init__()
@@ -41,14 +41,14 @@ def test_execution_decides_which_is_last_not_definition():
     assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="last"))
 
 
-def test_a_layer_by_name_and_as_a_module():
+def test_layer_may_be_a_name_or_a_module():
     model, images = zoo.build("batch norm and dropout"), zoo.images()
     by_name = agop.explain(model, images, "gradcam++", layer="2")
     assert torch.equal(by_name, agop.explain(model, images, "gradcam++", layer=model[2]))
     assert torch.equal(by_name, agop.explain(model, images, agop.methods.GradCAMPlusPlus(layer="2")))
 
 
-def test_an_in_place_activation_behind_the_layer_changes_nothing():
+def test_in_place_activation_after_the_layer_changes_nothing():
     plain, inplace, images = zoo.build("batch norm and dropout"), zoo.build("in-place"), zoo.images()
     for method in ("gradcam", "gradcam++"):
         maps = [agop.explain(model, images, method, layer="0") for model in (plain, inplace)]
@@ -58,14 +58,14 @@ def test_an_in_place_activation_behind_the_layer_changes_nothing():
 @pytest.mark.parametrize(("model", "images", "size"), [
     (CNN8by8(), torch.randn(2, 1, 8, 8), "2×2 for 8×8"), (ResNet18(3), torch.randn(2, 3, 64, 64), "2×2 for 64×64"),
 ])  # fmt: skip
-def test_a_coarse_map_warns_with_its_size(model, images, size):
+def test_coarse_map_warns_with_its_size(model, images, size):
     with pytest.warns(AGOPWarning, match=size) as caught:
         agop.explain(model, images, "gradcam")
     assert caught[0].filename == __file__
     assert len(caught) == 1
 
 
-def test_errors_list_candidates():
+def test_invalid_layers_raise_with_candidates():
     model, images = zoo.build("plain"), zoo.images()
     with pytest.raises(LayerError, match=r"no layer 'body.7'.*did you mean 'body\.\d'.*candidates: body\.0, body\.2"):
         agop.explain(model, images, "gradcam", layer="body.7")
@@ -75,21 +75,21 @@ def test_errors_list_candidates():
         agop.explain(model, images, "gradcam", layer="body.6")
 
 
-def test_no_convolution_no_tokens():
+def test_model_without_convolutions_or_tokens_raises():
     model = nn.Sequential(nn.Flatten(), nn.Linear(432, 3))
     with pytest.raises(LayerError, match="no convolution"):
         agop.explain(model, zoo.images(), "gradcam")
 
 
-def test_a_layer_that_takes_no_part():
+def test_unused_layer_raises():
     model = zoo.build("plain")
     model.unused = nn.Conv2d(3, 3, 3)
-    with pytest.raises(LayerError, match="took no part"):
+    with pytest.raises(LayerError, match="wasn't called"):
         agop.explain(model, zoo.images(), "gradcam", layer="unused")
 
 
 class WithBranch(nn.Module):
-    """A model with something beside its main path."""
+    """A model with branches that its output doesn't depend on."""
 
     def __init__(self):
         super().__init__()
@@ -109,7 +109,7 @@ class WithBranch(nn.Module):
         return self.head(y.mean(2) + self.norm(self.places).mean())
 
 
-def test_only_what_the_output_depends_on_is_found():
+def test_default_layer_is_one_that_the_output_depends_on():
     model, images = WithBranch().eval(), zoo.images()
     assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="conv"))
 
@@ -135,14 +135,14 @@ class Keyed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"), [(Keyed(), "gives a dict, not a map"), (Named(), r"\(1, 4\) for 1 images")]
+    ("layer", "message"), [(Keyed(), "returns a dict, not a map"), (Named(), r"\(1, 4\) for 1 images")]
 )
-def test_layers_without_a_map(layer, message):
+def test_layer_without_a_map_raises(layer, message):
     with pytest.raises(LayerError, match=message):
         agop.explain(Layered(layer), zoo.images(), "gradcam", layer="layer")
 
 
-def test_tokens_with_the_batch_second_are_refused():
+def test_tokens_with_the_batch_second_raise():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -155,15 +155,15 @@ def test_tokens_with_the_batch_second_are_refused():
         agop.explain(Model(), zoo.images(), "gradcam", layer="layer")
 
 
-def test_maps_of_half_precision_are_summed_in_single_precision():
-    """A sum over a map soon passes the largest half-precision number."""
+def test_half_precision_maps_become_float32():
+    """The sum over a map easily overflows half precision."""
     with probing(zoo.build("plain").half()) as probe:
         features = feature_maps(probe, zoo.images(), None, "body.0")
     assert features.activations.dtype == features.gradients.dtype == torch.float32
 
 
-def test_a_vision_transformer_gets_a_token_grid():
-    """Behind the last attention only the class token counts: the norm before it is the one to weigh."""
+def test_vision_transformer_uses_the_last_norm_before_attention():
+    """After the last attention, only the class token reaches the output."""
     model, images = zoo.build("attention"), zoo.images()
     with pytest.warns(AGOPWarning, match=r"'block\.norm1' is only 3×3"):
         maps = agop.explain(model, images, "gradcam")
@@ -176,15 +176,15 @@ def test_a_vision_transformer_gets_a_token_grid():
     [(197, (224, 224), (14, 14)), (198, (224, 224), (14, 14)), (196, (224, 224), (14, 14)), (261, (224, 224), (16, 16)),
      (49, (224, 224), (7, 7)), (1 + 8 * 12, (64, 96), (8, 12)), (10, (12, 12), (3, 3))],
 )  # fmt: skip
-def test_token_grids(tokens, size, grid):
+def test_token_grid_follows_the_image_shape(tokens, size, grid):
     assert token_grid(tokens, torch.Size(size)) == grid
 
 
-def test_tokens_that_form_no_grid():
+def test_tokens_without_a_grid_raise():
     with pytest.raises(LayerError, match="5000 tokens"):
         token_grid(5000, torch.Size((7, 1000)))
 
 
-def test_tokens_lie_row_by_row_behind_the_class_token():
+def test_tokens_are_placed_row_by_row_after_the_class_token():
     tokens = torch.arange(10.0).reshape(1, 10, 1)
     assert as_grid(tokens, 1, torch.Size((12, 12)))[0, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

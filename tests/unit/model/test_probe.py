@@ -10,38 +10,38 @@ from tests import zoo
 
 
 @pytest.mark.parametrize("kind", zoo.KINDS)
-def test_one_backward_pass_gives_what_the_paper_s_loop_gives(kind):
+def test_one_backward_pass_equals_the_per_sample_loop(kind):
     model, images = zoo.build(kind), zoo.images()
     expected, classes = zoo.per_sample_loop(model, images)
     model.train()
-    found = input_gradients(model, images)
-    torch.testing.assert_close(found.values, expected, rtol=1e-4, atol=1e-6)
-    assert found.targets.tolist() == classes.tolist()
+    gradients = input_gradients(model, images)
+    torch.testing.assert_close(gradients.values, expected, rtol=1e-4, atol=1e-6)
+    assert gradients.targets.tolist() == classes.tolist()
 
 
 @pytest.mark.parametrize("kind", ["plain", "one logit", "attention"])
-def test_given_targets(kind):
+def test_gradients_for_explicit_targets(kind):
     model, images = zoo.build(kind), zoo.images()
     targets = torch.tensor([0, 1, 0, 1, 1])
     expected, _ = zoo.per_sample_loop(model, images, targets)
     torch.testing.assert_close(input_gradients(model, images, targets).values, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_whole_batch_takes_one_forward_pass():
+def test_batch_takes_one_forward_pass():
     model, calls = zoo.build("batch norm and dropout"), []
     model.register_forward_hook(lambda *_: calls.append(1))
     input_gradients(model, zoo.images(40))
     assert len(calls) == 1
 
 
-def test_samples_do_not_meet_even_if_the_model_is_in_training_mode():
+def test_samples_are_independent_even_if_the_model_is_in_training_mode():
     model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     alone = torch.cat([input_gradients(model, image[None]).values for image in images])
     torch.testing.assert_close(input_gradients(model, images).values, alone, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_without_gradients_around(mode):
+def test_gradients_under_no_grad_and_inference_mode(mode):
     model, images = zoo.build("batch norm and dropout"), zoo.images()
     expected = input_gradients(model, images).values
     with mode():
@@ -50,27 +50,27 @@ def test_without_gradients_around(mode):
     torch.testing.assert_close(inside, expected)
 
 
-def test_frozen_parameters():
+def test_frozen_parameters_do_not_change_the_gradients():
     model, images = zoo.build("plain"), zoo.images()
     expected = input_gradients(model, images).values
     torch.testing.assert_close(input_gradients(model.requires_grad_(False), images).values, expected)
     assert not any(p.requires_grad for p in model.parameters())
 
 
-def test_bfloat16_model_takes_float32_images():
+def test_bfloat16_model_accepts_float32_images():
     model, images = zoo.build("plain").bfloat16(), zoo.images()
     expected, _ = zoo.per_sample_loop(model, images.bfloat16())
-    found = input_gradients(model, images).values
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found, expected, rtol=0.1, atol=0.02)
+    values = input_gradients(model, images).values
+    assert values.dtype == torch.bfloat16
+    torch.testing.assert_close(values, expected, rtol=0.1, atol=0.02)
 
 
-def test_float64_images_for_a_float32_model():
+def test_float32_model_accepts_float64_images():
     model, images = zoo.build("plain"), zoo.images()
     torch.testing.assert_close(input_gradients(model, images.double()).values, input_gradients(model, images).values)
 
 
-def test_a_model_without_parameters():
+def test_model_without_parameters():
     class Sums(nn.Module):
         def forward(self, x):
             return torch.stack([x.flatten(1).sum(1), 2 * x.flatten(1).sum(1)], dim=1)
@@ -78,14 +78,14 @@ def test_a_model_without_parameters():
     assert input_gradients(Sums(), torch.ones(2, 1, 3, 3)).values.unique().tolist() == [2]
 
 
-def test_data_parallel_wrappers_and_compiled_models_are_looked_through():
+def test_data_parallel_and_compiled_models_are_unwrapped():
     model, images = zoo.build("plain"), zoo.images()
     expected = input_gradients(model, images).values
     assert torch.equal(input_gradients(nn.DataParallel(model), images).values, expected)
     assert torch.equal(input_gradients(torch.compile(model), images).values, expected)
 
 
-def test_the_caller_s_images_are_not_written_to():
+def test_images_are_not_changed():
     model, images = zoo.build("in-place first"), zoo.images()
     before = images.clone()
     input_gradients(model, images)
@@ -102,12 +102,12 @@ def test_the_caller_s_images_are_not_written_to():
         ([[1.0]], "list.*tensor"),
     ],
 )
-def test_images_that_cannot_be_used(images, message):
+def test_invalid_images_raise(images, message):
     with pytest.raises(InputError, match=message):
         input_gradients(zoo.build("plain"), images)
 
 
-def test_wrong_channels_name_the_shape():
+def test_wrong_number_of_channels_raises_with_the_shape():
     with pytest.raises(ModelError, match=r"\(2, 1, 12, 12\)"):
         input_gradients(zoo.build("plain"), torch.zeros(2, 1, 12, 12))
 
@@ -134,36 +134,36 @@ class Reentrant(zoo.Wrapped):
         (zoo.Wrapped(lambda logits: torch.zeros_like(logits) + torch.ones(3, requires_grad=True)), "does not depend"),
     ],
 )
-def test_models_that_cannot_be_differentiated(model, message):
+def test_models_without_input_gradients_raise(model, message):
     with pytest.raises(ModelError, match=message):
         input_gradients(model, zoo.images())
 
 
-def test_parameters_made_under_inference_mode_are_named():
+def test_parameters_created_under_inference_mode_raise():
     with torch.inference_mode():
         model = zoo.build("plain")
     with pytest.raises(ModelError, match="inference_mode"):
         input_gradients(model, zoo.images())
 
 
-def test_lazy_layers_are_named():
+def test_lazy_layers_raise():
     with pytest.raises(ModelError, match="lazy"):
         input_gradients(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)), zoo.images())
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-def test_a_model_that_squeezes_its_output_works_for_one_image_too(classes):
+def test_model_that_squeezes_its_output_works_for_one_image(classes):
     model = zoo.Wrapped(torch.squeeze, classes=classes)
     both = input_gradients(model, zoo.images(2)).values
     torch.testing.assert_close(input_gradients(model, zoo.images(2)[:1]).values, both[:1], rtol=1e-4, atol=1e-6)
 
 
-def test_out_of_range_targets_name_the_sample():
+def test_out_of_range_target_raises_with_the_sample():
     with pytest.raises(InputError, match=r"target 3 of sample 1 .* 3 classes"):
         input_gradients(zoo.build("plain"), zoo.images(2), torch.tensor([0, 3]))
 
 
-def test_rows_follow_the_size_of_an_image_unless_given():
+def test_default_batch_size_follows_the_image_size():
     small, large = torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 224, 224)
     assert rows_for(small, None) > rows_for(large, None) >= 1
     assert rows_for(small, 7) == 7
@@ -171,5 +171,5 @@ def test_rows_follow_the_size_of_an_image_unless_given():
         rows_for(small, 0)
 
 
-def test_it_is_public():
+def test_input_gradients_is_public():
     assert agop.input_gradients is input_gradients

@@ -5,12 +5,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import agop
 from agop.errors import GradientError, InputError, NoSamplesError
 from tests import zoo
-from tests.unit.test_preparing import trained_resnet
-from tests.unit.test_training import algorithm_1, batches
+from tests.training import algorithm_1, batches
 
 
 @pytest.mark.parametrize("kind", zoo.KINDS)
-def test_fit_is_algorithm_1_at_fixed_weights(kind):
+def test_fit_computes_algorithm_1(kind):
     model, data = zoo.build(kind), []
     for images, _ in batches(3):
         labels = zoo.per_sample_loop(model, images)[1]
@@ -22,7 +21,7 @@ def test_fit_is_algorithm_1_at_fixed_weights(kind):
     torch.testing.assert_close(prior.diagonal, expected, rtol=1e-3, atol=1e-9)
 
 
-def test_fit_is_the_hook_without_training():
+def test_fit_equals_the_hook_without_training():
     model, data = zoo.build("plain"), batches()
     hook = agop.AGOPTrainingHook(model, per_class=True)
     for images, labels in data:
@@ -32,17 +31,17 @@ def test_fit_is_the_hook_without_training():
     assert prior.class_counts.tolist() == other.class_counts.tolist()
 
 
-def test_parts_of_the_data_together_are_the_whole_also_where_batch_norms_are_folded():
-    """A part begins with a picture on which folding flips a unit: what is done must not depend on it."""
-    model, images = trained_resnet(), zoo.images(128, shape=(3, 32, 32))
+def test_folding_batch_norms_does_not_depend_on_the_data():
+    """A part starts with an image on which folding flips a ReLU. The mean of the parts must still be the whole."""
+    model, images = zoo.trained_resnet(), zoo.images(128, shape=(3, 32, 32))
     ours, theirs = (agop.input_gradients(m, images).values for m in (model, agop.prepare(model)))
     order = (ours - theirs).abs().flatten(1).amax(1).argsort(descending=True)
     assert (ours - theirs)[order[0]].abs().max() > 1e-3 * ours.abs().max()
     parts = images[order].split(64)
     options = {"only_correct": False, "progress": False}
-    found = [agop.fit(model, [part], **options).diagonal for part in parts]
+    diagonals = [agop.fit(model, [part], **options).diagonal for part in parts]
     whole = agop.fit(model, [*reversed(parts)], **options).diagonal
-    torch.testing.assert_close(sum(found) / 2, whole, rtol=1e-9, atol=0)
+    torch.testing.assert_close(sum(diagonals) / 2, whole, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +54,14 @@ def test_parts_of_the_data_together_are_the_whole_also_where_batch_norms_are_fol
         lambda images, labels: (images, labels, "more"),
     ],
 )
-def test_the_forms_a_batch_comes_in(form):
+def test_batches_may_be_tuples_lists_or_dicts(form):
     data = batches(2)
     expected = agop.fit(zoo.build("plain"), data, progress=False)
-    found = agop.fit(zoo.build("plain"), (form(*batch) for batch in data), progress=False)
-    assert torch.equal(found.diagonal, expected.diagonal)
+    prior = agop.fit(zoo.build("plain"), (form(*batch) for batch in data), progress=False)
+    assert torch.equal(prior.diagonal, expected.diagonal)
 
 
-def test_a_real_loader_and_images_alone():
+def test_data_loader_and_batches_without_labels():
     images = zoo.images(20)
     loader = DataLoader(TensorDataset(images, torch.arange(20) % 3), batch_size=6)
     assert agop.fit(zoo.build("plain"), loader, only_correct=False).count == 20
@@ -82,21 +81,21 @@ def test_a_real_loader_and_images_alone():
         ([(torch.zeros(2, 12, 12), torch.zeros(2).long())], InputError, r"\(2, 12, 12\)"),
     ],
 )
-def test_loaders_that_cannot_be_used(loader, error, message):
+def test_invalid_loaders_raise(loader, error, message):
     with pytest.raises(error, match=message):
         agop.fit(zoo.build("plain"), loader, only_correct="NaN" not in message and error is not GradientError)
 
 
-def test_nan_skip_counts_and_reports():
+def test_nan_skip_counts_skipped_samples():
     images = zoo.images(6)
     images[1], images[3] = torch.nan, torch.inf
     prior = agop.fit(zoo.build("plain"), [images], only_correct=False, progress=False, nan="skip")
-    assert (prior.count, prior.provenance["skipped"]) == (4, 2)
-    kept = agop.fit(zoo.build("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
-    torch.testing.assert_close(prior.diagonal, kept.diagonal)
+    assert (prior.count, prior.provenance.skipped) == (4, 2)
+    without = agop.fit(zoo.build("plain"), [images[[0, 2, 4, 5]]], only_correct=False, progress=False)
+    torch.testing.assert_close(prior.diagonal, without.diagonal)
 
 
-def test_a_model_that_cannot_be_traced_or_copied_is_fitted_as_it_is():
+def test_model_that_cannot_be_traced_or_copied_is_used_as_it_is():
     class Branches(zoo.Wrapped):
         def __init__(self):
             super().__init__()
@@ -111,8 +110,8 @@ def test_a_model_that_cannot_be_traced_or_copied_is_fitted_as_it_is():
     assert agop.fit(Branches(), [zoo.images()], only_correct=False, progress=False).count == 5
 
 
-def test_passes_are_as_small_as_asked_whatever_the_loader_gives():
-    """The result is that of one pass; an error still names the sample of the batch."""
+def test_batch_size_bounds_the_passes_for_any_loader():
+    """The result is the same, and an error still names the sample in the loader's batch."""
 
     class Watched(zoo.Wrapped):
         def __init__(self):
@@ -139,8 +138,8 @@ def test_passes_are_as_small_as_asked_whatever_the_loader_gives():
         agop.fit(model, [images], batch_size=0)
 
 
-def test_snapshots_hold_what_was_counted_so_far_also_when_the_loader_fails():
-    taken = []
+def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises():
+    snapshots = []
 
     def loader():
         yield from zoo.images(12).split(4)
@@ -148,15 +147,15 @@ def test_snapshots_hold_what_was_counted_so_far_also_when_the_loader_fails():
 
     options = {"only_correct": False, "progress": False}
     with pytest.raises(KeyboardInterrupt):
-        agop.fit(zoo.build("plain"), loader(), **options, snapshot=taken.append, snapshot_every=0)
-    assert [snapshot.count for snapshot in taken] == [4, 8, 12, 12]
-    expected = agop.fit(zoo.build("plain"), zoo.images(12).split(4), **options, snapshot=taken.append)
-    assert len(taken) == 5  # a minute has not passed, but the end is reached
-    assert torch.equal(taken[-1].diagonal, expected.diagonal)
-    assert taken[-1].provenance == expected.provenance
+        agop.fit(zoo.build("plain"), loader(), **options, snapshot=snapshots.append, snapshot_every=0)
+    assert [snapshot.count for snapshot in snapshots] == [4, 8, 12, 12]
+    expected = agop.fit(zoo.build("plain"), zoo.images(12).split(4), **options, snapshot=snapshots.append)
+    assert len(snapshots) == 5  # one more, at the end
+    assert torch.equal(snapshots[-1].diagonal, expected.diagonal)
+    assert snapshots[-1].provenance == expected.provenance
 
 
-def test_a_snapshot_that_cannot_be_written_is_a_warning(tmp_path):
+def test_failed_snapshot_warns(tmp_path):
     (tmp_path / "file").write_text("")
     options = {"only_correct": False, "progress": False, "snapshot_every": 0}
     with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
