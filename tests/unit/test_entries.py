@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import agop
-from agop.bench.controls import centre, mean_mask
+from agop.bench.controls import FIXED_MAPS, centre, mean_mask
 from agop.bench.entries import BASELINES, Entries
 from agop.errors import InputError, UnknownNameError
 from agop.methods import Job
+from agop.runs.controls import CONTROLS
 from agop.scenarios import Scenario, Split
 
 
@@ -56,6 +57,10 @@ def test_names_that_stand_for_nothing(entries, name, error, message):
         entries.entry(name)
 
 
+def test_every_control_is_a_method_or_a_fixed_map():
+    assert set(CONTROLS) - set(agop.methods.names()) == set(FIXED_MAPS)
+
+
 def test_controls_know_nothing_of_the_image():
     masks = torch.zeros(4, 6, 8, dtype=torch.bool)
     masks[:2, 1, 1] = True
@@ -64,7 +69,7 @@ def test_controls_know_nothing_of_the_image():
     assert maps.shape == (3, 6, 8)
     assert maps[2, 1, 1] == 0.5
     assert maps.sum() == 1.5
-    blob = centre(6, 8).maps(job)
+    blob = centre(masks).maps(job)
     torch.testing.assert_close(blob, blob.flip(1).flip(2))
     assert blob[0].argmax() in (2 * 8 + 3, 2 * 8 + 4, 3 * 8 + 3, 3 * 8 + 4)
     assert blob[0, 0, 0] < 1.001 * blob.min() < 0.3 * blob.max()

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agop import methods
-from agop.bench.controls import centre, mean_mask
+from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
 from agop.methods import Method
 from agop.methods.base import takes_layer
@@ -18,7 +18,6 @@ from agop.model.layers import Layer
 from agop.scenarios import Scenario, Split
 from agop.statistic.agop import AGOP
 
-CONTROLS = ("centre", "mean-mask")
 BASELINES = ("zero", "black", "mean", "blurred", "training")
 _SEVERAL = 5
 
@@ -44,8 +43,8 @@ class Entries:
         """The method of that name."""
         base, _, variant = name.partition("@")
         prior = self.priors[self.scenario.prior]
-        if name in CONTROLS:
-            return Entry(self._control(name), None)
+        if name in FIXED_MAPS:
+            return Entry(FIXED_MAPS[name](self.training.masks), None)
         method = methods.create(base)
         if not variant:
             return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
@@ -58,11 +57,6 @@ class Entries:
         raise InputError(
             f"{base} has no variant {variant!r}: gradcam@LAYER, agop-global@training, integrated-gradients@black …"
         )
-
-    def _control(self, name: str) -> Method:
-        if name == "centre":
-            return centre(*self.training.masks.shape[1:])
-        return mean_mask(self.training.masks)
 
     def _baseline(self, name: str) -> Baseline:
         images = self.training.images

@@ -127,11 +127,12 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
     """What a run of CLEVR-XAI computes: the paper's methods, variants and controls; IG's baselines with IG."""
     from agop import methods, metrics
     from agop.bench.code import code_of
-    from agop.bench.entries import BASELINES, CONTROLS
+    from agop.bench.controls import FIXED_MAPS
+    from agop.bench.entries import BASELINES
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 
-    variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *CONTROLS]
+    variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *FIXED_MAPS]
     baselines = BASELINES if not method or "integrated-gradients" in method else ()
     chosen = _chosen("method", method, [*methods.names(), *variants])
     # Only what is not the default: a run's specification stays readable.
