@@ -133,13 +133,13 @@ def test_a_folder_of_something_else_is_not_written_into(tmp_path):
     model, images, masks, _ = setting()
     found = agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"])
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="name another folder"):
+    with pytest.raises(InputError, match="choose another folder"):
         found.save(tmp_path)
     found.save(tmp_path / "run", "one")
     found.save(tmp_path / "run", "two")  # an evaluation may be made anew
     assert [path.name for path in (tmp_path / "run" / "cells").iterdir()] == ["two-given-000"]
     RunSpec("xai-tris", ("linear",), ("uncorrelated",), 1, ("vanilla",), ("iou",)).save(tmp_path / "bench")
-    with pytest.raises(InputError, match="name another folder"):
+    with pytest.raises(InputError, match="choose another folder"):
         found.save(tmp_path / "bench")
 
 
@@ -164,14 +164,14 @@ def test_an_evaluation_shows_itself_as_its_table():
 )
 def test_labels_of_another_shape_are_told_before_the_first_method(labels):
     model, images, masks, _ = setting()
-    with pytest.raises(InputError, match="give a class for each of 6 images"):
+    with pytest.raises(InputError, match=r"pass one class per image, \(6,\)"):
         agop.evaluate(model, images, masks, ["vanilla"], metrics=["iou"], labels=labels)
 
 
 def test_masks_of_another_number_or_size_are_told_before_the_first_method():
     model, images, masks, _ = setting()
     for wrong in (masks[:2], masks[:, :3], masks[:, None]):
-        with pytest.raises(InputError, match=r"masks have shape .*: give a mask an image, \("):
+        with pytest.raises(InputError, match=r"masks have shape .*: pass one mask per image, \("):
             agop.evaluate(model, images, wrong)
 
 

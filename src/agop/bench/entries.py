@@ -11,24 +11,14 @@ from torch.nn import functional
 from agop import methods
 from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
-from agop.methods import Method
+from agop.evaluating.scoring import Entry
 from agop.methods.base import takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
-from agop.model.layers import Layer
 from agop.scenarios import Scenario, Split
 from agop.statistic.agop import AGOP
 
 BASELINES = ("zero", "black", "mean", "blurred", "training")
 _SEVERAL = 5
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A configured method with its prior."""
-
-    method: Method
-    prior: AGOP | None
-    layer: Layer = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +34,7 @@ class Entries:
         base, _, variant = name.partition("@")
         prior = self.priors[self.scenario.prior]
         if name in FIXED_MAPS:
-            return Entry(FIXED_MAPS[name](self.training.masks), None)
+            return Entry(FIXED_MAPS[name](self.training.masks))
         method = methods.create(base)
         if not variant:
             return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)

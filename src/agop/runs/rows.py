@@ -17,6 +17,11 @@ Curves = dict[tuple[str, str, str, str], dict[int, list[float]]]
 FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
 
 
+def row(method: str, metric: str, value: float | None, n: int) -> Row:
+    """A row without its cell."""
+    return {"method": method, "metric": metric, "value": value, "n": n}
+
+
 def collect(spec: RunSpec, folder: Path) -> None:
     """The run's row files, from those of its cells, in the order of the specification."""
     for name in FILES:
