@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +27,7 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Throw away what is in the 
 
 
 @app.command("xai-tris")
-@stoppable()
+@stoppable("finished cells stay in {out}: run again (without --fresh) to resume")
 def xai_tris(
     out: Annotated[Path, typer.Option(help="The run folder; one that was begun is gone on with.")] = Path(
         "runs/xai-tris"
@@ -65,11 +65,11 @@ def xai_tris(
         absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
         code=code_of(chosen),
     )
-    _computed(spec, out, _processes(jobs), fresh)
+    _run(spec, out, _processes(jobs), fresh)
 
 
 @app.command("clevr-xai")
-@stoppable()
+@stoppable("finished cells stay in {out}: run again (without --fresh) to resume")
 def clevr_xai(
     out: Annotated[Path, typer.Option(help="The run folder; one that was begun is gone on with.")] = Path(
         "runs/clevr-xai"
@@ -90,7 +90,8 @@ def clevr_xai(
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
     from agop.scenarios import get
     from agop.scenarios.clevr.release.reader import read_release
-    from agop.scenarios.clevr.render.drawn import drawn
+    from agop.scenarios.clevr.render.drawn import cache_folder, drawn
+    from agop.system.locks import file_lock
 
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
@@ -100,9 +101,11 @@ def clevr_xai(
 
     def draw() -> None:
         if data is None:
-            drawn(options.samples, options.size, jobs=processes)
+            # Of the ranks on one machine the first draws, the others find the scenes.
+            with file_lock(cache_folder() / "clevr.lock"):
+                drawn(options.samples, options.size, jobs=processes)
 
-    _computed(spec, out, processes, fresh, notes, draw)
+    _run(spec, out, processes, fresh, notes, draw)
 
 
 def _clevr_options(data: Path | None, network: str, weights: Path | None, full: bool, quick: bool) -> Options:
@@ -188,7 +191,7 @@ def _processes(jobs: int | None) -> int:
     return jobs or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
-def _computed(
+def _run(
     spec: RunSpec,
     out: Path,
     processes: int,
@@ -196,26 +199,22 @@ def _computed(
     notes: Sequence[str] = (),
     draw: Callable[[], None] = lambda: None,
 ) -> None:
-    """Begin the run, or go on with it; `draw`, once a machine, makes what its cells read. Ends with what it says."""
+    """Begin or resume the run, then print its summary; `draw` prepares the data that cells read."""
     from agop.bench.runner import begin, run
     from agop.errors import InputError
-    from agop.system.distributed import ranks
+    from agop.system.distributed import torchrun_rank
 
-    with ranks() as here:
-        again = "run again without --fresh" if fresh else "run again"
-        here.kept = f"the cells that are done stay in {out}: {again} to go on"
-        here.same(asdict(spec) | {"out": str(out)})
-        if here.first:
-            for note in notes:
-                Console(stderr=True, soft_wrap=True, highlight=False).print(note)
-            begin(spec, out, fresh=fresh, notes=notes)
-        here.meet()
-        if not (out / "spec.json").exists():
-            raise InputError(f"rank {here.rank} does not see {out}: name a folder on a disk that all machines share")
-        if here.first_here:
-            draw()
-        run(spec, out, processes, here)
-    if here.first:
+    rank, world_size = torchrun_rank()
+    if fresh and world_size > 1:
+        # A rank that starts late could take cells of the old run for new ones.
+        raise InputError(f"--fresh works in one process only: delete {out}, then start torchrun without --fresh")
+    if rank == 0:
+        for note in notes:
+            Console(stderr=True, soft_wrap=True, highlight=False).print(note)
+    begin(spec, out, fresh=fresh, notes=notes, rank=rank)
+    draw()
+    run(spec, out, processes, rank, world_size)
+    if rank == 0:
         _show(out)
 
 

@@ -88,8 +88,8 @@ def _metrics(names: str | Sequence[str] | None) -> list[Metric]:
     return [all_metrics.get(name) for name in names]
 
 
-def _checked_masks(masks: Any, images: Tensor) -> Tensor:
-    masks = torch.as_tensor(masks)
+def _checked_masks(values: Any, images: Tensor) -> Tensor:
+    masks = torch.as_tensor(values)
     expected = (len(images), *images.shape[2:])
     if masks.shape != expected:
         raise InputError(
@@ -98,10 +98,10 @@ def _checked_masks(masks: Any, images: Tensor) -> Tensor:
     return masks
 
 
-def _checked_labels(labels: Any, count: int) -> Tensor | None:
-    if labels is None:
+def _checked_labels(values: Any, count: int) -> Tensor | None:
+    if values is None:
         return None
-    labels = torch.as_tensor(labels)
+    labels = torch.as_tensor(values)
     if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"labels have dtype {labels.dtype} and shape {tuple(labels.shape)}: pass one class per image, ({count},)"
