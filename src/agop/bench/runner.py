@@ -52,14 +52,18 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[s
 
 def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int = 1) -> None:
     """Compute this rank's missing cells in `jobs` processes; rank 0 then waits for all cells and collects the rows."""
-    # Shares of all cells, not of the missing ones: every rank comes to the same shares, whenever it starts.
-    share = [cell for group in _groups(spec.cells(), world_size)[rank::world_size] for cell in group]
+    share = cells_of_rank(spec.cells(), rank, world_size)
     missing = _missing(share, folder)
     if missing:
         _compute(spec, missing, folder, jobs, finished=len(share) - len(missing), show=rank == 0)
     if rank == 0:
         _wait_for_cells(spec.cells(), folder)
         collect(spec, folder)
+
+
+def cells_of_rank(cells: Sequence[Cell], rank: int, world_size: int) -> list[Cell]:
+    """One rank's share of all cells, finished or not: every rank comes to the same shares, whenever it starts."""
+    return [cell for group in _groups(cells, world_size)[rank::world_size] for cell in group]
 
 
 def _wait_for_spec(folder: Path, rank: int) -> None:

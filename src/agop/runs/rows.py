@@ -38,8 +38,8 @@ def read(folder: Path, name: str = "rows.jsonl") -> list[Row]:
         missing = [cell.name for cell in spec.cells() if not (folder / "cells" / cell.name / name).exists()]
         if missing:
             raise FileError(
-                f"{folder} is not finished, {len(missing)} of {len(spec.cells())} cells missing, {missing[0]} first: "
-                "run the bench again to go on"
+                f"{folder} is incomplete, {len(missing)} of {len(spec.cells())} cells are missing, the first is "
+                f"{missing[0]}: run the bench again to resume"
             ) from None
         collect(spec, folder)
         return _parsed(folder / name)
