@@ -108,9 +108,9 @@ def _results(spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> 
     every = [metrics.get(name) for name in spec.metrics]
     of_maps = [metric for metric in every if not metric.needs_model]
     few = test.first(spec.sensitivity_images)
-    for names, data, chosen in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
+    for names, data, selected in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
         yield from score(
-            model, data.images, data.by_kind(spec.masks), ((name, entries.entry(name)) for name in names), chosen,
+            model, data.images, data.by_kind(spec.masks), ((name, entries.entry(name)) for name in names), selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,
         )  # fmt: skip
 

@@ -23,14 +23,14 @@ _SEVERAL = 5
 
 @dataclass(frozen=True)
 class Entries:
-    """What the names of a bench stand for in one cell: its scenario, training data, and priors by kind."""
+    """Resolves the names of a bench in one cell, from its scenario, training data, and priors by kind."""
 
     scenario: Scenario
     training: Split
     priors: dict[str, AGOP]
 
     def entry(self, name: str) -> Entry:
-        """The method of that name."""
+        """The configured method of that name. Raises InputError for an unknown variant."""
         base, _, variant = name.partition("@")
         prior = self.priors[self.scenario.prior]
         if name in FIXED_MAPS:
@@ -45,7 +45,8 @@ class Entries:
         if isinstance(method, IntegratedGradients) and variant in BASELINES:
             return Entry(replace(method, baseline=self._baseline(variant)), prior)
         raise InputError(
-            f"{base} has no variant {variant!r}: gradcam@LAYER, agop-global@training, integrated-gradients@black …"
+            f"{base} has no variant {variant!r}: variants are gradcam@LAYER, agop-global@training, "
+            "integrated-gradients@black …"
         )
 
     def _baseline(self, name: str) -> Baseline:
@@ -54,7 +55,7 @@ class Entries:
             return 0.0
         if name == "black":
             if self.scenario.black is None:
-                raise InputError(f"{self.scenario.name} does not say what black is: leave @black out")
+                raise InputError(f"{self.scenario.name} doesn't define black: choose another baseline than @black")
             return torch.tensor(self.scenario.black)[:, None, None].expand_as(images[0])
         if name == "mean":
             return images.mean(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
@@ -64,7 +65,7 @@ class Entries:
 
 
 def _blurred(images: Tensor) -> Tensor:
-    """The images under a Gaussian of a tenth of their side."""
+    """Images (N,C,H,W) blurred by a Gaussian; sigma is a tenth of their side."""
     sigma = images.shape[-1] / 10
     reach = int(2 * sigma)
     weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma) ** 2).to(images)

@@ -43,7 +43,7 @@ def evaluate(
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
-    With labels (N,) the accuracy is reported also.
+    With labels (N,) the accuracy is also reported.
     """
     by_name = _methods_by_name(methods, prior)
     metric_list = _metrics(metrics)
@@ -74,9 +74,9 @@ def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prio
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
     by_name: dict[str, Method] = {}
-    for given in [methods] if isinstance(methods, (str, Method)) else methods:
-        method = resolve_method(given)  # raises before the first method runs
-        name = given if isinstance(given, str) else method.name
+    for item in [methods] if isinstance(methods, (str, Method)) else methods:
+        method = resolve_method(item)  # raises before the first method runs
+        name = item if isinstance(item, str) else method.name
         if name in by_name:
             raise InputError(f"{name} appears twice among the methods: evaluate two configurations in two calls")
         by_name[name] = method

@@ -38,7 +38,7 @@ class Entry:
 class MethodScores:
     """Scores (N,) of one method by kind of mask and metric, and the reason why each sample's score is undefined.
 
-    `milliseconds` are per sample; `maps` (S,H,W) are those of the samples that a report shows.
+    `milliseconds` is per sample; `maps` (S,H,W) is for the samples that a report shows.
     """
 
     method: str
