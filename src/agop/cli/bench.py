@@ -109,7 +109,7 @@ def _clevr_options(data: Path | None, network: str, weights: Path | None, full: 
     from agop.scenarios.clevr_xai import Options
 
     if full and quick:
-        raise InputError("--full and --quick exclude each other: pass one of them")
+        raise InputError("--full and --quick exclude each other: give one of them")
     options = Options(
         data=None if data is None else str(data.resolve()),
         samples=200 if quick else Options.samples,

@@ -80,7 +80,7 @@ class RunSpec:
     def load(cls, folder: Path) -> RunSpec:
         """Read spec.json of a run folder."""
         if not (folder / "spec.json").exists():
-            raise FileError(f"{folder} is not a run folder: pass one that `agop bench` or `agop evaluate` wrote")
+            raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         try:
             values = json.loads(read_bytes(folder / "spec.json"))
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
