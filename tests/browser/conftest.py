@@ -26,12 +26,10 @@ RUN = """
 import sys
 from pathlib import Path
 from agop.bench.runner import begin, run
-from agop.system.distributed import ranks
 from agop.runs.spec import RunSpec
 
 begin(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]))
-with ranks() as here:
-    run(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]), 2, here)
+run(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]), 2)
 """
 
 

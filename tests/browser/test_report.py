@@ -13,7 +13,7 @@ from agop.report.claims import check
 from agop.report.numbers import interval, number
 from agop.report.page import page as made
 from agop.report.run import Run, paper
-from agop.report.winners import CONTROLS
+from agop.runs.controls import CONTROLS
 from agop.runs.gallery import Gallery
 from tests.browser.pages import drawn, mean, methods, shown_table, table_cells, values
 

@@ -91,9 +91,9 @@ def test_evaluate_says_that_nothing_was_written(folder):
 
 def test_bench_says_that_it_can_go_on(tmp_path):
     code, told = stopped(*BENCH, folder=tmp_path, when="run/cells/.*part")
-    assert (code, told) == (130, "stopped: the cells that are done stay in run: run again to go on\n")
+    assert (code, told) == (130, "stopped: finished cells stay in run: run again (without --fresh) to resume\n")
     code, told = stopped(*BENCH, "--fresh", "--out", "new", folder=tmp_path, when="new/cells/.*part")
-    assert told == "stopped: the cells that are done stay in new: run again without --fresh to go on\n"
+    assert told == "stopped: finished cells stay in new: run again (without --fresh) to resume\n"
 
 
 def test_each_rank_says_where_its_part_is(folder):

@@ -1,1 +1,1 @@
-"""Benchmarks: one cell → rows; many cells → a run folder; resume; what the paper claims."""
+"""Benchmarks: cells → a run folder, in parallel and resumable."""

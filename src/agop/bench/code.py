@@ -1,4 +1,4 @@
-"""The code of methods of the user's own: a run is not gone on with after it has changed."""
+"""Digests of the user's own methods: a run isn't resumed after their code has changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agop.system.files import read_bytes
 
 
 def code_of(names: Iterable[str]) -> dict[str, str]:
-    """A digest of the files behind each package.module:NAME: the one that is named, and the one of its class."""
+    """Digests by package.module:NAME, each of two files: the named module, and the one that defines the class."""
     bases = {name: name.partition("@")[0] for name in names}
     return {
         name: _digest({base.partition(":")[0], methods.get(base).__module__})

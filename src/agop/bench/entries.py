@@ -9,43 +9,32 @@ from torch import Tensor
 from torch.nn import functional
 
 from agop import methods
-from agop.bench.controls import centre, mean_mask
+from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
-from agop.methods import Method
+from agop.evaluating.scoring import Entry
 from agop.methods.base import takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
-from agop.model.layers import Layer
 from agop.scenarios import Scenario, Split
 from agop.statistic.agop import AGOP
 
-CONTROLS = ("centre", "mean-mask")
 BASELINES = ("zero", "black", "mean", "blurred", "training")
 _SEVERAL = 5
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A configured method with its prior."""
-
-    method: Method
-    prior: AGOP | None
-    layer: Layer = None
-
-
-@dataclass(frozen=True)
 class Entries:
-    """What the names of a bench stand for in one cell: its scenario, training data, and priors by kind."""
+    """Resolves the names of a bench in one cell, from its scenario, training data, and priors by kind."""
 
     scenario: Scenario
     training: Split
     priors: dict[str, AGOP]
 
     def entry(self, name: str) -> Entry:
-        """The method of that name."""
+        """The configured method of that name. Raises InputError for an unknown variant."""
         base, _, variant = name.partition("@")
         prior = self.priors[self.scenario.prior]
-        if name in CONTROLS:
-            return Entry(self._control(name), None)
+        if name in FIXED_MAPS:
+            return Entry(FIXED_MAPS[name](self.training.masks))
         method = methods.create(base)
         if not variant:
             return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
@@ -56,13 +45,9 @@ class Entries:
         if isinstance(method, IntegratedGradients) and variant in BASELINES:
             return Entry(replace(method, baseline=self._baseline(variant)), prior)
         raise InputError(
-            f"{base} has no variant {variant!r}: gradcam@LAYER, agop-global@training, integrated-gradients@black …"
+            f"{base} has no variant {variant!r}: variants are gradcam@LAYER, agop-global@training, "
+            "integrated-gradients@black …"
         )
-
-    def _control(self, name: str) -> Method:
-        if name == "centre":
-            return centre(*self.training.masks.shape[1:])
-        return mean_mask(self.training.masks)
 
     def _baseline(self, name: str) -> Baseline:
         images = self.training.images
@@ -70,7 +55,7 @@ class Entries:
             return 0.0
         if name == "black":
             if self.scenario.black is None:
-                raise InputError(f"{self.scenario.name} does not say what black is: leave @black out")
+                raise InputError(f"{self.scenario.name} doesn't define black: choose another baseline than @black")
             return torch.tensor(self.scenario.black)[:, None, None].expand_as(images[0])
         if name == "mean":
             return images.mean(dim=(0, 2, 3))[:, None, None].expand_as(images[0])
@@ -80,7 +65,7 @@ class Entries:
 
 
 def _blurred(images: Tensor) -> Tensor:
-    """The images under a Gaussian of a tenth of their side."""
+    """Images (N,C,H,W) blurred by a Gaussian; sigma is a tenth of their side."""
     sigma = images.shape[-1] / 10
     reach = int(2 * sigma)
     weights = torch.exp(-0.5 * (torch.arange(-reach, reach + 1) / sigma) ** 2).to(images)

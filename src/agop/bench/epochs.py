@@ -1,4 +1,4 @@
-"""One network, epoch by epoch, with a checkpoint after each: a training that was killed goes on from there."""
+"""Training of one network with a checkpoint after each epoch: a killed training resumes from there."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from agop.scenarios import Recipe
 from agop.system.files import read_bytes, write_atomically
 
 CHECKPOINT = "training.pt"
-_TELL_EVERY = 5
+_REPORT_EVERY = 5
 
 
 def train_epochs(pupil: Pupil, recipe: Recipe, epochs: int) -> Iterator[float]:
-    """Train a network; yields the share that is done. It ends with the weights of the last or the best epoch."""
+    """Train a network and yield the fraction done. The model ends with the weights of the last or the best epoch."""
     model, data = pupil.model, pupil.task.training
     steps = -(-len(data) // recipe.batch)
     optimizer, schedule = optimizer_for(list(model.parameters()), recipe, epochs, steps)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule, "hook": pupil.hook}
-    begun, best = _resumed(pupil, parts)
-    for epoch in range(begun, epochs):
+    start, best = _resume(pupil, parts)
+    for epoch in range(start, epochs):
         order = pupil.order(epoch)
         torch.manual_seed(order.initial_seed())  # for dropout
         for step, rows in enumerate(torch.split(torch.randperm(len(data), generator=order), recipe.batch)):
@@ -43,7 +43,7 @@ def train_epochs(pupil: Pupil, recipe: Recipe, epochs: int) -> Iterator[float]:
             if recipe.schedule == "one-cycle":
                 schedule.step()
             pupil.note()
-            if step % _TELL_EVERY == 0:
+            if step % _REPORT_EVERY == 0:
                 yield (epoch + step / steps) / epochs
         if recipe.schedule != "one-cycle":
             schedule.step()
@@ -57,17 +57,18 @@ def train_epochs(pupil: Pupil, recipe: Recipe, epochs: int) -> Iterator[float]:
 
 
 def _mirrored(images: Tensor, order: torch.Generator) -> Tensor:
-    """Half of the images (N,C,H,W) mirrored."""
-    turned = torch.rand(len(images), generator=order) < 0.5
-    return torch.where(turned[:, None, None, None], images.flip(3), images)
+    """Images (N,C,H,W), a random half of them mirrored."""
+    mirrored = torch.rand(len(images), generator=order) < 0.5
+    return torch.where(mirrored[:, None, None, None], images.flip(3), images)
 
 
 def _better(best: dict[str, Any], pupil: Pupil) -> dict[str, Any]:
-    held = pupil.task.validation
-    found = accuracy(pupil.model, held.images, held.labels)
-    if best and found <= best["accuracy"]:
+    """Accuracy and weights of the best epoch so far; the first one wins a tie."""
+    validation = pupil.task.validation
+    score = accuracy(pupil.model, validation.images, validation.labels)
+    if best and score <= best["accuracy"]:
         return best
-    return {"accuracy": found, "weights": {name: value.clone() for name, value in pupil.model.state_dict().items()}}
+    return {"accuracy": score, "weights": {name: value.clone() for name, value in pupil.model.state_dict().items()}}
 
 
 def _write(pupil: Pupil, parts: dict[str, Any], epoch: int, best: dict[str, Any]) -> None:
@@ -77,19 +78,19 @@ def _write(pupil: Pupil, parts: dict[str, Any], epoch: int, best: dict[str, Any]
     write_atomically(pupil.task.folder / CHECKPOINT, buffer.getvalue())
 
 
-def _resumed(pupil: Pupil, parts: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The epoch to go on with and the best so far; the beginning if there is no checkpoint that can be read."""
+def _resume(pupil: Pupil, parts: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Load the checkpoint. Returns the next epoch and the best one so far; (0, {}) without a readable checkpoint."""
     path = pupil.task.folder / CHECKPOINT
     if not path.exists():
         return 0, {}
     try:
         state = torch.load(io.BytesIO(read_bytes(path)), weights_only=True)
-        begun, best, noted = int(state["epoch"]), dict(state["best"]), list(state["noted"])
-        held = {name: state[name] for name in parts}
+        start, best, noted = int(state["epoch"]), dict(state["best"]), list(state["noted"])
+        states = {name: state[name] for name in parts}
     except (FileError, RuntimeError, UnpicklingError, EOFError, ValueError, KeyError, TypeError) as error:
-        warn(f"{path} cannot be read, the training begins anew: {error}")
+        warn(f"{path} can't be read, the training starts again: {error}")
         return 0, {}
     for name, part in parts.items():
-        part.load_state_dict(held[name])
+        part.load_state_dict(states[name])
     pupil.noted[:] = noted
-    return begun, best
+    return start, best

@@ -1,4 +1,4 @@
-"""The trainings of a bench, with the hook. A network does not depend on those trained beside it."""
+"""Networks in training, with the hook. A network doesn't depend on those that are trained beside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agop.statistic.hook import AGOPTrainingHook
 
 @dataclass(frozen=True)
 class Task:
-    """What one network learns: its seed, its data, its folder, and what to note at each snapshot."""
+    """What one network learns: its seed, data and folder; `watch` gives the rows of a snapshot."""
 
     seed: int
     training: Split
@@ -28,7 +28,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, the statistic of its training, and what was noted on the way."""
+    """A trained network, the statistic of its training, and the rows of its snapshots."""
 
     model: nn.Module
     prior: AGOP
@@ -37,7 +37,7 @@ class Trained:
 
 @dataclass
 class Pupil:
-    """A network at its task."""
+    """A network in training."""
 
     model: nn.Module
     task: Task
@@ -46,7 +46,7 @@ class Pupil:
 
     @classmethod
     def starting(cls, scenario: Scenario, task: Task) -> Pupil:
-        """A network with the weights of its seed."""
+        """An untrained network, initialized from the seed of its task."""
         torch.manual_seed(task.seed)
         model, recipe = scenario.network(), scenario.recipe
         every = recipe.snapshot_every or -(-len(task.training) // recipe.batch)
@@ -60,26 +60,26 @@ class Pupil:
         return cls(model, task, hook)
 
     def order(self, epoch: int) -> torch.Generator:
-        """The randomness of an epoch: nothing but the seed and the epoch decide it."""
+        """Random generator of an epoch, from the seed and the epoch alone."""
         return torch.Generator().manual_seed(self.task.seed * 100_003 + epoch)
 
     def note(self) -> None:
-        """At a snapshot, what the task wants to know."""
+        """Append the rows of this step, if it has a snapshot."""
         if self.hook.steps % self.hook.snapshot_every == 0 and self.hook.count:
             rows = self.task.watch(self.model, self.hook.finalize())
             self.noted += [{"step": self.hook.steps, **row} for row in rows]
 
     def trained(self) -> Trained:
-        """What became of it."""
+        """The trained network with its statistic."""
         return Trained(self.model, self.hook.finalize(), self.noted)
 
 
 def optimizer_for(
     parameters: list[torch.Tensor], recipe: Recipe, epochs: int, steps: int
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-    """The recipe's optimizer and schedule; `steps` an epoch."""
+    """The recipe's optimizer and schedule, for `steps` per epoch."""
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
-    # foreach: its arithmetic is the same for every element, wherever it stands in a stack; the fused kernel's is not.
+    # foreach: same arithmetic for every element, whatever its position in a stack; the fused kernel differs.
     optimizer = kind(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay, foreach=True)
     if recipe.schedule == "one-cycle":
         return optimizer, torch.optim.lr_scheduler.OneCycleLR(

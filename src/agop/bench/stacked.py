@@ -1,4 +1,4 @@
-"""Several networks trained at once: a step over stacked weights costs little more than a step of one."""
+"""Several networks trained at once: one step over stacked weights costs little more than a step of one network."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ Together = Callable[[Weights, Tensor], Tensor]
 
 
 def train_stacked(pupils: Sequence[Pupil], together: Together, recipe: Recipe, epochs: int) -> Iterator[float]:
-    """As `taught` for each, but a step is one forward pass of all, and backward once to weights, once to images."""
+    """Like `train_epochs` for each network, but all share one forward pass and two backward passes per step."""
     if recipe.flips or recipe.best or recipe.schedule != "cosine":
-        raise InputError("networks that train together keep to the cosine schedule, without flips or a best epoch")
+        raise InputError(
+            "networks trained together need the cosine schedule, without flips or a best epoch: change the recipe"
+        )
     weights = stacked([pupil.model for pupil in pupils])
     splits = [pupil.task.training for pupil in pupils]
     images, labels = torch.stack([split.images for split in splits]), torch.stack([split.labels for split in splits])
@@ -30,9 +32,9 @@ def train_stacked(pupils: Sequence[Pupil], together: Together, recipe: Recipe, e
         orders = torch.stack([torch.randperm(labels.shape[1], generator=pupil.order(epoch)) for pupil in pupils])
         for rows in torch.split(orders, recipe.batch, dim=1):
             truth = labels[which, rows]
-            found = _backward(together, weights, images[which, rows], truth)
-            for pupil, gradients, right in zip(pupils, found, truth, strict=True):
-                pupil.hook.add(gradients, right)
+            gradients = _backward(together, weights, images[which, rows], truth)
+            for pupil, own_gradients, own_labels in zip(pupils, gradients, truth, strict=True):
+                pupil.hook.add(own_gradients, own_labels)
             optimizer.step()
             for pupil in pupils:
                 pupil.note()
@@ -41,12 +43,12 @@ def train_stacked(pupils: Sequence[Pupil], together: Together, recipe: Recipe, e
 
 
 def _backward(together: Together, weights: Weights, images: Tensor, labels: Tensor) -> list[Gradients]:
-    """Set the weights' gradients of the mean loss of each network, and give the images' gradients."""
+    """Set the weights' gradients of each network's mean loss. Returns the gradients of the images per network."""
     leaf = images.flatten(0, 1).requires_grad_()
     logits = together(weights, leaf.reshape(images.shape)).flatten(0, 1)
     loss = nn.functional.cross_entropy(logits, labels.flatten(), reduction="sum") / labels.shape[1]
-    found = torch.autograd.grad(loss, list(weights.values()), retain_graph=True)
-    for weight, gradient in zip(weights.values(), found, strict=True):
+    weight_gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True)
+    for weight, gradient in zip(weights.values(), weight_gradients, strict=True):
         weight.grad = gradient
     targets = predicted(logits.detach())
     parts = (derivative(logits, targets, leaf), logits.detach(), targets)
@@ -54,7 +56,7 @@ def _backward(together: Together, weights: Weights, images: Tensor, labels: Tens
 
 
 def stacked(models: Sequence[nn.Module]) -> Weights:
-    """The models' parameters stacked (S,…); theirs become views of these, so that both are always the same."""
+    """Parameters of S models, stacked (S,…). The models' own become views of them and stay equal."""
     names = [name for name, _ in models[0].named_parameters()]
     stacks = {name: torch.stack([model.get_parameter(name).detach() for model in models]) for name in names}
     for place, model in enumerate(models):

@@ -1,4 +1,4 @@
-"""Train the networks of a bench by their recipe."""
+"""Train the networks of a bench."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agop.scenarios import Scenario
 
 
 def train(scenario: Scenario, tasks: Sequence[Task], epochs: int, progress: Callable[[float], None]) -> list[Trained]:
-    """The networks of these tasks, trained by the scenario's recipe."""
+    """Train one network per task by the scenario's recipe, together if the network class supports it."""
     pupils = [Pupil.starting(scenario, task) for task in tasks]
     together = getattr(scenario.network, "stacked_forward", None)
     if together is not None:

@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: options.Model,
-    pictures: Annotated[Path, typer.Argument(help="A folder of pictures; in class folders, accuracy is told, too.")],
-    masks: Annotated[Path, typer.Argument(help="A folder of masks, each with its picture's place and name.")],
-    prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
+    pictures: Annotated[Path, typer.Argument(help="Folder of images. With class folders, accuracy is also reported.")],
+    masks: Annotated[Path, typer.Argument(help="Folder of masks, each with the relative path of its image.")],
+    prior: Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a hook.")] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; can be given several times.")
+        list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; can be given several times.")] = None,
-    out: Annotated[Path, typer.Option(help="The run folder to write.")] = Path("runs/evaluation"),
-    layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
-    threshold: Annotated[int | None, typer.Option(min=1, max=255, help="Mask values from here on are inside.")] = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Only the first so many pictures.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of deletion and insertion.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
+    out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),
+    layer: Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")] = None,
+    threshold: Annotated[
+        int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
+    ] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
     weights: options.Weights = None,
     classes: options.Classes = None,
     size: options.Size = None,
@@ -40,7 +42,7 @@ def evaluate(
     batch_size: options.BatchSize = None,
     device: options.Device = None,
 ) -> None:
-    """Score methods on pictures with masks: a table here, and a run folder for `agop report`."""
+    """Score methods on images with masks: print a table and write a run folder for `agop report`."""
     from agop import methods
     from agop.evaluating.evaluate import evaluate as score
     from agop.evaluating.table import check_place
@@ -49,36 +51,36 @@ def evaluate(
     from agop.runs.gallery import spread
     from agop.statistic.agop import AGOP
 
-    for each in method or ():
-        methods.create(each)
+    for method_name in method or ():
+        methods.create(method_name)  # raises before the images are read
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, how)
     name = pictures.resolve().name
     check_place(out, name)
-    known = statistic.provenance.data.classes if statistic else ()
-    data = load_image_mask_pairs(pictures, masks, how, threshold, first, known)
+    prior_classes = statistic.provenance.data.classes if statistic else ()
+    data = load_image_mask_pairs(pictures, masks, how, threshold, first, prior_classes)
     network = options.load_model_on_device(model, weights, classes, device)
-    found = score(
+    evaluation = score(
         network, data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
     )  # fmt: skip
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(str(found))
-    told = {
+    console.print(str(evaluation))
+    about = {
         "command": command_line(),
-        "classes": {name: list(data.classes or known)},
+        "classes": {name: list(data.classes or prior_classes)},
         "samples": {name: [data.names[place] for place in spread(len(data.names))]},
         "network": f"{model} on {pictures}",
     }
-    _as_seen(found, data, how).save(out, name, **told)
+    _with_original_colours(evaluation, data, how).save(out, name, **about)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
 
 
-def _as_seen(found: Evaluation, data: ImageMaskPairs, how: Preprocessing) -> Evaluation:
-    """The evaluation, its pictures in their own colours."""
+def _with_original_colours(evaluation: Evaluation, data: ImageMaskPairs, how: Preprocessing) -> Evaluation:
+    """The evaluation with the gallery's images before normalisation."""
     from agop.pictures.heat import pixels
     from agop.runs.gallery import spread
 
-    shown = pixels(data.images[spread(len(data.images))], *how.extremes)
-    return replace(found, gallery=replace(found.gallery, pictures=shown))
+    pictures = pixels(data.images[spread(len(data.images))], *how.extremes)
+    return replace(evaluation, gallery=replace(evaluation.gallery, pictures=pictures))

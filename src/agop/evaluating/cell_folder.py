@@ -1,4 +1,4 @@
-"""The folder of a cell: rows, timings, what was noted on the way, the scores behind the rows, a few samples."""
+"""The folder of a cell: rows, timings, convergence, the scores behind the rows, and a few samples."""
 
 from __future__ import annotations
 
@@ -11,28 +11,39 @@ import numpy as np
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
+from agop.evaluating.scoring import MethodScores, summary
 from agop.model.probe import probing
 from agop.pictures.heat import Picture
 from agop.runs.gallery import Gallery
-from agop.runs.rows import Row
+from agop.runs.rows import Row, row
 from agop.runs.spec import Cell
 from agop.system.files import write_atomically
 
 
 @dataclass
-class Scores:
-    """The rows of a cell, the scores (N,) behind them by "masks/method/metric", milliseconds a sample, and the maps
-    of the first samples by method.
-    """
+class CellScores:
+    """Rows and timings of a cell, the scores (N,) behind them by "masks/method/metric", and maps by method."""
 
     rows: list[Row] = field(default_factory=list)
     samples: dict[str, Tensor] = field(default_factory=dict)
     timings: list[Row] = field(default_factory=list)
     maps: dict[str, Tensor] = field(default_factory=dict)
 
-    def write(self, folder: Path, cell: Cell, noted: Iterable[Row] = ()) -> None:
-        """Write them into the folder of their cell."""
-        for name, rows in (("rows", self.rows), ("timings", self.timings), ("convergence", noted)):
+    def add(self, result: MethodScores) -> None:
+        """Add one method's scores."""
+        name = result.method
+        for kind, scores in result.scores.items():
+            for metric, values in scores.items():
+                self.samples[f"{kind}/{name}/{metric}"] = values
+                means = summary(values, result.undefined[kind])
+                self.rows.append({"masks": kind, "method": name, "metric": metric, **means})
+        count = len(next(iter(result.undefined.values())))
+        self.timings.append(row(name, "milliseconds", result.milliseconds, count))
+        self.maps[name] = result.maps
+
+    def write(self, folder: Path, cell: Cell, convergence: Iterable[Row] = ()) -> None:
+        """Write rows, timings, convergence and scores into the folder of the cell."""
+        for name, rows in (("rows", self.rows), ("timings", self.timings), ("convergence", convergence)):
             lines = "".join(json.dumps(asdict(cell) | row) + "\n" for row in rows)
             write_atomically(folder / f"{name}.jsonl", lines.encode())
         write_tensors(folder / "scores.safetensors", self.samples)
@@ -52,15 +63,15 @@ def gallery(
     labels: Tensor | None = None,
     places: Sequence[int] | None = None,
 ) -> Gallery:
-    """A few samples as a report shows them, with what the model says of them."""
+    """A few samples as a report shows them, with the model's predictions."""
     with probing(model) as probe:
         predicted = probe.predict(images).cpu()
-    known = predicted.new_full((len(images),), -1) if labels is None else labels
+    labels = predicted.new_full((len(images),), -1) if labels is None else labels
     return Gallery(
         pictures,
-        known.cpu().numpy(),
+        labels.cpu().numpy(),
         predicted.numpy(),
-        {kind: shown.cpu().numpy() for kind, shown in masks.items()},
-        {name: found.detach().float().cpu().numpy() for name, found in maps.items()},
+        {kind: truth.cpu().numpy() for kind, truth in masks.items()},
+        {name: heat.detach().float().cpu().numpy() for name, heat in maps.items()},
         None if places is None else np.array(places),
     )

@@ -12,12 +12,12 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
-from agop.evaluating.scoring import accuracy, scored, timed_maps
+from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
 from agop.methods import Method
 from agop.methods.base import takes_layer
-from agop.metrics.base import Metric, reasons
+from agop.metrics.base import Metric
 from agop.model.layers import Layer
 from agop.model.targets import Target
 from agop.pictures.heat import pixels
@@ -41,70 +41,69 @@ def evaluate(
     steps: int | None = None,
     labels: Tensor | None = None,
 ) -> Evaluation:
-    """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default all methods that can run, all metrics.
+    """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
-    With labels (N,) a report tells accuracy, too.
+    With labels (N,) the accuracy is also reported.
     """
-    named = _by_name(methods, prior)
-    chosen = _metrics(metrics)
-    if not named or not chosen:
-        raise InputError("there is nothing to evaluate: give at least one method and one metric")
+    by_name = _methods_by_name(methods, prior)
+    metric_list = _metrics(metrics)
+    if not by_name or not metric_list:
+        raise InputError("nothing to evaluate: pass at least one method and one metric")
     masks = _checked_masks(masks, images)
-    known = _checked_labels(labels, len(images))
+    classes = _checked_labels(labels, len(images))
     if prior is not None:
-        prior.check(model, images)  # now, not after the methods that need none
-    options = {"signed": signed, "steps": steps, "target": target, "batch_size": batch_size}
-    scores: dict[str, dict[str, Tensor]] = {}
-    undefined: dict[str, list[str | None]] = {}
-    milliseconds: dict[str, float] = {}
-    few, places = dict[str, Tensor](), spread(len(images))
-    for name, method in track(list(named.items()), "evaluating"):
-        its_layer = layer if takes_layer(method) else None
-        maps, milliseconds[name] = timed_maps(model, images, method, prior, target, its_layer, batch_size)
-        few[name], undefined[name] = maps[places], reasons(maps, masks)
-        scores[name] = {metric.name: scored(metric, model, images, maps, masks, options) for metric in chosen}
-    kind, those = "signed" if signed else "true", images[places]
+        prior.check(model, images)  # now, not after the methods that run without one
+    entries = {name: Entry(method, prior, layer if takes_layer(method) else None) for name, method in by_name.items()}
+    kind, places = "signed" if signed else "true", spread(len(images))
+    results = tuple(
+        score(
+            model, images, {kind: masks}, track(entries.items(), "evaluating"), metric_list, places,
+            target=target, batch_size=batch_size, signed=signed, steps=steps,
+        )
+    )  # fmt: skip
+    few = images[places]
     truth = {kind: masks[places].float() if signed else masks[places] != 0}
-    shown = gallery(model, those, pixels(those), truth, few, None if known is None else known[places], places)
-    right = None if known is None else accuracy(model, images, known)
-    return Evaluation(scores, undefined, milliseconds, shown, prior, kind, right, steps)
+    maps = {result.method: result.maps for result in results}
+    samples = gallery(model, few, pixels(few), truth, maps, None if classes is None else classes[places], places)
+    correct = None if classes is None else accuracy(model, images, classes)
+    return Evaluation(results, samples, prior, kind, correct, steps)
 
 
-def _by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
-    """The methods by name, configured; by default all that can run."""
+def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
+    """Configured methods by name; by default all that can run."""
     if methods is None:
         methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
-    found: dict[str, Method] = {}
-    for method in [methods] if isinstance(methods, (str, Method)) else methods:
-        its = resolve_method(method)  # what is no method is told now, not after the methods before it
-        name = method if isinstance(method, str) else its.name
-        if name in found:
-            raise InputError(f"{name} stands twice among the methods: evaluate two settings in two calls")
-        found[name] = its
-    return found
+    by_name: dict[str, Method] = {}
+    for item in [methods] if isinstance(methods, (str, Method)) else methods:
+        method = resolve_method(item)  # raises before the first method runs
+        name = item if isinstance(item, str) else method.name
+        if name in by_name:
+            raise InputError(f"{name} appears twice among the methods: evaluate two configurations in two calls")
+        by_name[name] = method
+    return by_name
 
 
 def _metrics(names: str | Sequence[str] | None) -> list[Metric]:
-    given = [names] if isinstance(names, str) else all_metrics.names() if names is None else names
-    return [all_metrics.get(name) for name in given]
+    names = [names] if isinstance(names, str) else all_metrics.names() if names is None else names
+    return [all_metrics.get(name) for name in names]
 
 
-def _checked_masks(masks: Any, images: Tensor) -> Tensor:
-    found = torch.as_tensor(masks)
-    wanted = (len(images), *images.shape[2:])
-    if found.shape != wanted:
+def _checked_masks(values: Any, images: Tensor) -> Tensor:
+    masks = torch.as_tensor(values)
+    expected = (len(images), *images.shape[2:])
+    if masks.shape != expected:
         raise InputError(
-            f"masks have shape {tuple(found.shape)}, images {tuple(images.shape)}: give a mask an image, {wanted}"
+            f"masks have shape {tuple(masks.shape)}, images {tuple(images.shape)}: pass one mask per image, {expected}"
         )
-    return found
+    return masks
 
 
-def _checked_labels(labels: Any, count: int) -> Tensor | None:
-    if labels is None:
+def _checked_labels(values: Any, count: int) -> Tensor | None:
+    if values is None:
         return None
-    found = torch.as_tensor(labels)
-    if found.shape != (count,) or found.is_floating_point() or found.is_complex():
+    labels = torch.as_tensor(values)
+    if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
         raise InputError(
-            f"labels are {found.dtype} of shape {tuple(found.shape)}: give a class for each of {count} images"
+            f"labels have dtype {labels.dtype} and shape {tuple(labels.shape)}: pass one class per image, ({count},)"
         )
-    return found.long()
+    return labels.long()

@@ -1,12 +1,15 @@
-"""Maps with the time they took, and scores with what they come to."""
+"""The scoring loop: methods × metrics on images with masks, for users and benches."""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,57 +18,104 @@ from torch import Tensor, nn
 from agop.errors import AGOPWarning
 from agop.explaining.explain import explain
 from agop.methods import Method
-from agop.metrics.base import Metric
+from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.probe import probing, rows_for
 from agop.model.targets import Target
 from agop.statistic.agop import AGOP
 
 
-def timed_maps(
+@dataclass(frozen=True)
+class Entry:
+    """A configured method with the prior and the layer that it uses."""
+
+    method: Method
+    prior: AGOP | None = None
+    layer: Layer = None
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """Scores (N,) of one method by kind of mask and metric, and the reason why each sample's score is undefined.
+
+    `milliseconds` is per sample; `maps` (S,H,W) is for the samples that a report shows.
+    """
+
+    method: str
+    scores: dict[str, dict[str, Tensor]]
+    undefined: dict[str, list[str | None]]
+    milliseconds: float
+    maps: Tensor
+
+
+def score(
     model: nn.Module,
     images: Tensor,
-    method: str | Method,
-    prior: AGOP | None = None,
+    masks: Mapping[str, Tensor],
+    entries: Iterable[tuple[str, Entry]],
+    metrics: Sequence[Metric],
+    shown: Sequence[int],
+    *,
     target: Target = None,
-    layer: Layer = None,
     batch_size: int | None = None,
+    signed: bool = False,
+    steps: int | None = None,
+) -> Iterator[MethodScores]:
+    """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`."""
+    for name, entry in entries:
+        maps, milliseconds = timed_maps(model, images, entry, target, batch_size)
+        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
+        scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in masks}
+        for metric in metrics:
+            if metric.needs_model:  # it doesn't use the masks: once, beside the first kind
+                values = metric(model, images, maps, target=target, steps=steps, batch_size=batch_size)
+                scores[next(iter(masks))][metric.name] = values.cpu()
+            else:
+                options = {"signed": True} if signed else {}
+                for kind, truth in masks.items():
+                    scores[kind][metric.name] = metric(maps, truth, **options).cpu()
+        _trim_heap()
+        yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
+
+
+def timed_maps(
+    model: nn.Module, images: Tensor, entry: Entry, target: Target = None, batch_size: int | None = None
 ) -> tuple[Tensor, float]:
-    """The maps that `explain` gives, and the milliseconds a sample, without those of a first pass."""
-    one = target if target is None or isinstance(target, int) else target[:1]
+    """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
+    first = target if target is None or isinstance(target, int) else target[:1]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AGOPWarning)  # what is to be said is said below, of all images
-        explain(model, images[:1], method, prior, one, layer, batch_size, nan="skip")
+        warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
+        explain(model, images[:1], entry.method, entry.prior, first, entry.layer, batch_size, nan="skip")
     start = time.perf_counter()
-    maps = explain(model, images, method, prior, target, layer, batch_size)
+    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size)
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 
-def scored(
-    metric: Metric, model: nn.Module, images: Tensor, maps: Tensor, masks: Tensor, options: Mapping[str, Any]
-) -> Tensor:
-    """The scores (N,) of one metric, on the CPU."""
-    if metric.needs_model:
-        wanted = {name: options[name] for name in ("target", "steps", "batch_size")}
-        return metric(model, images, maps, **wanted).cpu()
-    return metric(maps, masks, **({"signed": True} if options["signed"] else {})).cpu()
-
-
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """The share of images (N,C,H,W) that the model classifies as labelled."""
+    """Share of images (N,C,H,W) for which the model predicts the label."""
     with probing(model) as probe:
-        found = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None))])
-    return float((found.cpu() == labels.cpu()).double().mean())
+        predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None))])
+    return float((predictions.cpu() == labels.cpu()).double().mean())
 
 
-def summary(values: Tensor, why: Sequence[str | None]) -> dict[str, Any]:
-    """The mean of the defined scores, None if there are none, with how many and why not the others."""
+def summary(values: Tensor, undefined: Sequence[str | None]) -> dict[str, Any]:
+    """Mean of the defined scores (None without any), their number, and the reasons for the undefined ones."""
     defined = values[~values.isnan()]
     mean = float(defined.double().mean()) if len(defined) else None
-    missing = values.isnan().tolist()
-    causes = Counter((cause or "undefined for this metric") for cause, gone in zip(why, missing, strict=False) if gone)
+    causes = Counter(
+        reason or "undefined for this metric"
+        for reason, missing in zip(undefined, values.isnan().tolist(), strict=False)
+        if missing
+    )
     return {
         "value": mean if mean is None or math.isfinite(mean) else None,
         "n": len(defined),
         "undefined": dict(causes),
     }
+
+
+def _trim_heap() -> None:
+    """Return freed memory to the system: glibc keeps what lies below the scores, some 250 MB per entry of a bench."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

@@ -1,4 +1,4 @@
-"""What an evaluation gives: scores that show themselves as a table and save themselves as a run folder."""
+"""The result of an evaluation: prints as a table, saves as a run folder."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
-from agop.evaluating.cell_folder import Scores
-from agop.evaluating.scoring import summary
+from agop.evaluating.cell_folder import CellScores
+from agop.evaluating.scoring import MethodScores, summary
 from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
-from agop.runs.rows import FILES, collect
+from agop.runs.rows import FILES, Row, collect, row
 from agop.runs.spec import RunSpec
 from agop.statistic.agop import AGOP
 
@@ -27,102 +27,113 @@ BENCHMARK = "evaluation"
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """The scores (N,) of each method and metric, why some are undefined, milliseconds a sample, and some
-    samples with their maps.
-    """
+    """Scores of each method, and a few samples with their maps. `masks` is the kind of masks: "true" or "signed"."""
 
-    scores: dict[str, dict[str, Tensor]]
-    undefined: dict[str, list[str | None]]
-    milliseconds: dict[str, float]
+    results: tuple[MethodScores, ...]
     gallery: Gallery
     prior: AGOP | None = None
     masks: str = "true"
     accuracy: float | None = None
     steps: int | None = None
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a method and metric: the mean over the defined scores, how many they are, and why others are not."""
+    @property
+    def scores(self) -> dict[str, dict[str, Tensor]]:
+        """Scores (N,) by method and metric."""
+        return {result.method: result.scores[self.masks] for result in self.results}
+
+    @property
+    def undefined(self) -> dict[str, list[str | None]]:
+        """The reason why a sample's scores are undefined, or None, by method."""
+        return {result.method: result.undefined[self.masks] for result in self.results}
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """Milliseconds per sample, by method."""
+        return {result.method: result.milliseconds for result in self.results}
+
+    def rows(self) -> list[Row]:
+        """One row per method and metric: mean of the defined scores, their number, reasons for the undefined ones."""
         return [
-            {"method": method, "metric": metric, **summary(values, self.undefined[method])}
-            for method, found in self.scores.items()
-            for metric, values in found.items()
+            {"method": result.method, "metric": metric, **summary(values, result.undefined[self.masks])}
+            for result in self.results
+            for metric, values in result.scores[self.masks].items()
         ]
 
-    def save(self, folder: str | os.PathLike[str], name: str = "own", **told: Any) -> None:
-        """Write a run folder, of which `agop report` makes a page; `name` is the data's, `told` more for its end."""
+    def save(self, folder: str | os.PathLike[str], name: str = "own", **about: Any) -> None:
+        """Write a run folder for `agop report`; `name` is the name of the data, `about` adds to about.json."""
         check_place(folder, name)
-        metrics = list(next(iter(self.scores.values())))
+        path, metrics, count = Path(folder), list(self.results[0].scores[self.masks]), self._count
         spec = RunSpec(
             BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
-            test_images=len(next(iter(self.undefined.values()))), intervals="samples", steps=self.steps,
+            test_images=count, intervals="samples", steps=self.steps,
         )  # fmt: skip
         (cell,) = spec.cells()
-        _empty(Path(folder))
-        place = Path(folder) / "cells" / cell.name
-        about = {
+        _remove_earlier(path)
+        defaults = {
             "command": "agop.evaluate(…)",
             "methods": all_methods.descriptions(spec.methods),
-            "metrics": {name: all_metrics.get(name).described(self.steps) for name in metrics},
+            "metrics": {metric: all_metrics.get(metric).described(self.steps) for metric in metrics},
         }
-        save_about(Path(folder), **(about | told))
-        spec.save(Path(folder))
+        save_about(path, **(defaults | about))
+        spec.save(path)
+        place = path / "cells" / cell.name
         self.gallery.save(place)
         if self.prior is not None:
             self.prior.save(place / "agop.safetensors")
-        self._found().write(place, cell)
-        collect(spec, Path(folder))
+        self._cell_scores().write(place, cell)
+        collect(spec, path)
 
-    def _found(self) -> Scores:
-        samples = {f"{self.masks}/{m}/{k}": v for m, found in self.scores.items() for k, v in found.items()}
-        count = len(next(iter(self.undefined.values())))
-        timings = [
-            {"method": method, "metric": "milliseconds", "value": value, "n": count}
-            for method, value in self.milliseconds.items()
-        ]
-        right = {"method": "model", "metric": "accuracy", "value": self.accuracy, "n": count}
-        rows = [*([] if self.accuracy is None else [right]), *self.rows()]
-        return Scores([{"masks": self.masks, **row} for row in rows], samples, timings)
+    @property
+    def _count(self) -> int:
+        return len(self.results[0].undefined[self.masks])
+
+    def _cell_scores(self) -> CellScores:
+        cell = CellScores()
+        if self.accuracy is not None:
+            cell.rows.append({"masks": self.masks, **row("model", "accuracy", self.accuracy, self._count)})
+        for result in self.results:
+            cell.add(result)
+        return cell
 
     def __repr__(self) -> str:
-        """A table, methods by metrics: as a notebook or a prompt shows it."""
-        names = list(next(iter(self.scores.values())))
+        """A table of methods by metrics, for a notebook or a prompt."""
+        names = list(self.results[0].scores[self.masks])
         labels = [all_metrics.get(name).label for name in names]
         lines = ["".join(f"{cell:>10}" for cell in [*labels, "ms"]).rjust(22 + 10 * (len(labels) + 1))]
-        for method, found in self.scores.items():
-            means = [summary(found[name], [])["value"] for name in names]
+        for method, scores in self.scores.items():
+            means = [summary(scores[name], [])["value"] for name in names]
             cells = ["–" if mean is None else f"{mean:.3f}" for mean in means] + [f"{self.milliseconds[method]:.2f}"]
             lines.append(f"{method:22}" + "".join(f"{cell:>10}" for cell in cells))
         return "\n".join([*lines, *self._notes()])
 
     def _notes(self) -> list[str]:
-        """The accuracy, and how many samples have undefined scores, and why; methods with the same to say together."""
-        told: dict[str, list[str]] = {}
-        for method, why in self.undefined.items():
-            reasons = Counter(reason for reason in why if reason)
+        """Lines below the table: the accuracy, and how many scores are undefined and why, methods grouped by note."""
+        methods: dict[str, list[str]] = {}
+        for method, undefined in self.undefined.items():
+            reasons = Counter(reason for reason in undefined if reason)
             if reasons:
                 counts = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
-                told.setdefault(
-                    f"scores of {reasons.total()} of {len(why)} samples are undefined ({counts})", []
-                ).append(method)
-        right = [] if self.accuracy is None else [f"accuracy {self.accuracy:.3f}"]
-        return right + [
-            note if len(those) == len(self.undefined) else f"{', '.join(those)}: {note}" for note, those in told.items()
-        ]
+                note = f"scores of {reasons.total()} of {len(undefined)} samples are undefined ({counts})"
+                methods.setdefault(note, []).append(method)
+        notes = [] if self.accuracy is None else [f"accuracy {self.accuracy:.3f}"]
+        for note, names in methods.items():
+            notes.append(note if len(names) == len(self.results) else f"{', '.join(names)}: {note}")
+        return notes
 
 
 def check_place(folder: str | os.PathLike[str], name: str) -> None:
-    """Raise unless an evaluation of that name can be written there: a new folder, or that of an earlier evaluation."""
-    place = Path(folder)
+    """Raise unless the folder is new, empty, or an earlier evaluation, and the name can be part of a path."""
+    path = Path(folder)
     if not name or "/" in name:
-        raise InputError(f"name is {name!r}: give the data a name without /, it becomes a folder's")
-    if (place / "spec.json").exists() and RunSpec.load(place).benchmark == BENCHMARK:
+        raise InputError(f"name is {name!r}: pass a name without /, it becomes part of a folder's name")
+    if (path / "spec.json").exists() and RunSpec.load(path).benchmark == BENCHMARK:
         return
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InputError(f"{folder} is there and holds something else than an evaluation: name another folder")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{folder} already exists and isn't an evaluation: choose another folder")
 
 
-def _empty(folder: Path) -> None:
-    """Take away what an earlier evaluation left, so that old figures never stand beside new ones."""
+def _remove_earlier(folder: Path) -> None:
+    """Delete the files of an earlier evaluation: its results must never mix with new ones."""
     shutil.rmtree(folder / "cells", ignore_errors=True)
     for name in (*FILES, "spec.json", "index.html"):
         (folder / name).unlink(missing_ok=True)

@@ -10,7 +10,8 @@ import numpy as np
 from agop.report.claims.xai_tris import FIXED
 from agop.report.estimate import Estimate
 from agop.report.run import Run
-from agop.report.winners import CONTROLS, competing, first, headline, leader, level
+from agop.report.winners import competing, first, headline, leader, level
+from agop.runs.controls import CONTROLS
 
 _LISTED = 4
 _WHERE = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agop.report.estimate import Estimate
 from agop.report.numbers import number
 from agop.report.run import Place, Run, paper
-from agop.report.winners import CONTROLS
+from agop.runs.controls import CONTROLS
 
 # The benchmarks of the paper; another run's "linear" is not its.
 _PAPERS = ("xai-tris", "clevr-xai")

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping
 
 from agop.report.estimate import Estimate
 from agop.report.run import Run
-
-# What no one would take for an explanation: noise, and maps that know nothing of the model.
-CONTROLS = ("random", "centre", "mean-mask")
+from agop.runs.controls import CONTROLS
 
 
 def headline(run: Run) -> str:

@@ -1,1 +1,1 @@
-"""The run folder: its specification, its rows, its pictures. Benches write it, reports read it; no torch here."""
+"""The run folder: specification, rows, gallery. Benches write it, reports read it. No torch here."""

@@ -1,4 +1,4 @@
-"""What stands behind a run: command, versions, hardware, and what its names mean. A report has nothing else."""
+"""about.json of a run: command, versions, hardware, and what its names mean. A report reads nothing else."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PACKAGES = ("agop", "torch", "numpy")
 
 
 def command_line() -> str:
-    """The command that is at work, as it would be typed."""
+    """The running command, as a user would type it."""
     return shlex.join(["agop", *sys.argv[1:]])
 
 
-def save_about(folder: Path, **told: Any) -> None:
-    """Write it into the run folder, with what this run tells of itself: command, metrics, classes, network, notes."""
-    about = told | {
+def save_about(folder: Path, **facts: Any) -> None:
+    """Write about.json with the facts of this run: command, metrics, classes, network, notes."""
+    about = facts | {
         "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
         "hardware": {
             "processor": _processor(),
@@ -37,7 +37,7 @@ def save_about(folder: Path, **told: Any) -> None:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it."""
+    """Name of the processor; empty if the system doesn't report it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -46,7 +46,7 @@ def _processor() -> str:
 
 
 def _memory() -> str:
-    """How much memory there is, where the system tells it."""
+    """Size of the memory; empty if the system doesn't report it."""
     try:
         return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""The samples of a cell that a report shows: pictures, masks and every method's maps."""
+"""The samples of a cell that a report shows: images, masks, and the maps of every method."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Gallery:
-    """Some samples of a cell: pictures (S,H,W,3) as bytes, labels and predictions (S,), masks by kind and maps by
-    method (S,H,W), and their places (S,) in the data; None for the first ones. A label that nobody knows is −1.
+    """Some samples of a cell: images (S,H,W,3) as uint8, labels and predictions (S,), masks by kind and maps by
+    method (S,H,W), and their indices (S,) in the data, None for the first ones. An unknown label is −1.
     """
 
     pictures: NDArray[np.uint8]
@@ -33,7 +33,7 @@ class Gallery:
     places: NDArray[np.int64] | None = None
 
     def save(self, cell: Path) -> None:
-        """Write it into the folder of a cell."""
+        """Write the gallery into the folder of a cell."""
         content: Arrays = {"pictures": self.pictures, "labels": self.labels, "predicted": self.predicted}
         content |= {} if self.places is None else {"places": self.places}
         for kind, arrays in (("masks", self.masks), ("maps", self.maps)):
@@ -42,7 +42,7 @@ class Gallery:
 
     @classmethod
     def load(cls, cell: Path) -> Gallery | None:
-        """Read it from the folder of a cell; None if the run was made before there were galleries."""
+        """Read the gallery from the folder of a cell; None for a run of a version without galleries."""
         if not (cell / _NAME).exists():
             return None
         path = cell / _NAME
@@ -50,16 +50,21 @@ class Gallery:
             content = load(read_bytes(path))
             pictures, labels, predicted = (content[name] for name in ("pictures", "labels", "predicted"))
         except (SafetensorError, KeyError) as error:
-            raise FileError(f"{path} cannot be read ({error}): delete the cell's folder and run again") from error
+            raise FileError(f"{path} can't be read ({error}): delete the cell's folder and run again") from error
         return cls(
-            pictures, labels, predicted, _below(content, "masks"), _below(content, "maps"), content.get("places")
+            pictures,
+            labels,
+            predicted,
+            _with_prefix(content, "masks"),
+            _with_prefix(content, "maps"),
+            content.get("places"),
         )
 
 
 def spread(count: int) -> list[int]:
-    """The places of the samples to show of so many: at equal distances, for data in class folders stand by class."""
+    """Indices of the samples to show, evenly spaced: the first ones of class folders would all be of one class."""
     return [int(place) for place in np.linspace(0, count - 1, min(count, SHOWN)).round()]
 
 
-def _below(content: Arrays, kind: str) -> Arrays:
+def _with_prefix(content: Arrays, kind: str) -> Arrays:
     return {name.removeprefix(f"{kind}/"): array for name, array in content.items() if name.startswith(f"{kind}/")}

@@ -1,4 +1,4 @@
-"""The specification of a run: what decides its rows. Two runs of one specification have the same rows."""
+"""The specification of a run determines its rows: two runs with one specification have the same rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its folder's name."""
+        """Name of the cell's folder."""
         return f"{self.scenario}-{self.background}-{self.seed:03d}"
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a run computes: every scenario × background × seed, and with which methods and metrics.
+    """What a run computes: every scenario × background × seed, with these methods and metrics.
 
-    `sensitivity` are variants of methods, scored on the first `sensitivity_images` by the metrics that do not ask the
-    model. Intervals are over "seeds" or, in a run of one seed, over "samples". `steps` are those of deletion and
-    insertion, None for the metric's own. `options` are the scenario's. `absent` names backgrounds that a scenario
-    lacks, as "scenario/background". `code` is a digest of the file of each method of the user's own.
+    `sensitivity` lists variants of methods, scored on the first `sensitivity_images` by the metrics that don't query
+    the model. `intervals` are over "seeds" or, in a run of one seed, over "samples". `steps` is for deletion and
+    insertion, None for the metric's default. `options` belong to the scenario. `absent` lists backgrounds that a
+    scenario lacks, as "scenario/background". `code` has a digest of the file of each user-defined method.
     """
 
     benchmark: str
@@ -55,7 +55,7 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
-            raise InputError(f"seeds is {self.seeds}: give 1 or more")
+            raise InputError(f"seeds is {self.seeds}: pass 1 or more")
 
     def cells(self) -> list[Cell]:
         """All cells, in the order of the rows."""
@@ -69,16 +69,16 @@ class RunSpec:
 
     def has(self, scenario: str, background: str) -> bool:
         """True if the run has this scenario with this background."""
-        here = scenario in self.scenarios and background in self.backgrounds
-        return here and f"{scenario}/{background}" not in self.absent
+        listed = scenario in self.scenarios and background in self.backgrounds
+        return listed and f"{scenario}/{background}" not in self.absent
 
     def save(self, folder: Path) -> None:
-        """Write it into the run folder."""
+        """Write spec.json into the run folder."""
         write_atomically(folder / "spec.json", json.dumps(asdict(self), indent=1).encode())
 
     @classmethod
     def load(cls, folder: Path) -> RunSpec:
-        """Read it from a run folder."""
+        """Read spec.json of a run folder."""
         if not (folder / "spec.json").exists():
             raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         try:
@@ -86,9 +86,11 @@ class RunSpec:
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
             return cls(**fields)
         except (ValueError, TypeError, AttributeError) as error:
-            raise FileError(f"{folder} is not a run folder of this agop: spec.json cannot be read ({error})") from error
+            raise FileError(
+                f"{folder} is not a run folder of this version of agop: spec.json can't be read ({error})"
+            ) from error
 
     def differences(self, other: RunSpec) -> dict[str, tuple[Any, Any]]:
-        """What the two say differently."""
+        """Fields that differ: name → (own value, other value)."""
         ours, theirs = asdict(self), asdict(other)
         return {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}

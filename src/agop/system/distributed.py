@@ -200,3 +200,10 @@ def _joined(gpus: bool, patience: float) -> _Joined:
 
 def _unreachable(rank: int, count: int, error: RuntimeError) -> RankError:
     return RankError(f"rank {rank} of {count} cannot reach the others: {str(error).partition(chr(10))[0]}")
+
+
+def torchrun_rank() -> tuple[int, int]:
+    """Rank and world size from torchrun's environment; (0, 1) without torchrun. Joins no process group."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

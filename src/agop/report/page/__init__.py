@@ -17,7 +17,8 @@ from agop.report.page.maps import encoded
 from agop.report.page.samples import chosen, gallery
 from agop.report.page.training import training
 from agop.report.run import Run
-from agop.report.winners import CONTROLS, headline
+from agop.report.winners import headline
+from agop.runs.controls import CONTROLS
 
 _STYLES = ("base", "bars", "tables", "gallery", "charts")
 _SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "edges", "maps", "gallery", "charts", "convergence",

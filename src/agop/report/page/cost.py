@@ -6,7 +6,8 @@ from typing import Any
 
 from agop.report.estimate import Estimate
 from agop.report.run import Place, Run
-from agop.report.winners import CONTROLS, headline
+from agop.report.winners import headline
+from agop.runs.controls import CONTROLS
 
 
 def points(run: Run, place: Place) -> list[dict[str, Any]]:

@@ -8,13 +8,10 @@ from typing import Any
 
 from agop.report.numbers import counted
 from agop.report.run import Run
+from agop.runs.controls import CONTROLS
 from agop.runs.rows import FILES
 
 _RAW = (*FILES, "spec.json", "about.json")
-_CONTROLS = {
-    "centre": "Control: a blob in the middle, the same for every picture.",
-    "mean-mask": "Control: the mean mask of the training data, the same for every picture.",
-}
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
@@ -54,7 +51,7 @@ def definitions(run: Run) -> list[dict[str, Any]]:
 
 def methods(run: Run) -> list[tuple[str, str]]:
     """What the methods are, as far as it is known."""
-    known = _CONTROLS | dict(run.about.get("methods") or {})
+    known = CONTROLS | dict(run.about.get("methods") or {})
     found = []
     for name in (*run.spec.methods, *run.spec.sensitivity):
         base, _, variant = name.partition("@")

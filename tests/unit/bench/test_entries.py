@@ -1,13 +1,14 @@
-"""The names of a bench: methods, variants and controls."""
+"""Names of a bench: methods, variants and controls."""
 
 import pytest
 import torch
 
 import agop
-from agop.bench.controls import centre, mean_mask
+from agop.bench.controls import FIXED_MAPS, centre, mean_mask
 from agop.bench.entries import BASELINES, Entries
 from agop.errors import InputError, UnknownNameError
 from agop.methods import Job
+from agop.runs.controls import CONTROLS
 from agop.scenarios import Scenario, Split
 
 
@@ -22,7 +23,7 @@ def entries():
     return Entries(scenario, Split(images, labels, torch.rand(30, 8, 8) < 0.3), priors)
 
 
-def test_names_stand_for_methods_layers_priors_and_baselines(entries):
+def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert entries.entry("vanilla").method.name == "vanilla"
     assert entries.entry("gradcam").layer == "layer4"
     assert entries.entry("gradcam@layer2").layer == "layer2"
@@ -51,12 +52,16 @@ def test_names_stand_for_methods_layers_priors_and_baselines(entries):
         ("agop-global@last", InputError, "has no variant 'last'"),
     ],
 )
-def test_names_that_stand_for_nothing(entries, name, error, message):
+def test_unknown_names_and_variants_raise(entries, name, error, message):
     with pytest.raises(error, match=message):
         entries.entry(name)
 
 
-def test_controls_know_nothing_of_the_image():
+def test_every_control_is_a_method_or_a_fixed_map():
+    assert set(CONTROLS) - set(agop.methods.names()) == set(FIXED_MAPS)
+
+
+def test_fixed_maps_do_not_depend_on_the_image():
     masks = torch.zeros(4, 6, 8, dtype=torch.bool)
     masks[:2, 1, 1] = True
     job = Job(torch.randn(3, 3, 6, 8), None, 3)
@@ -64,14 +69,14 @@ def test_controls_know_nothing_of_the_image():
     assert maps.shape == (3, 6, 8)
     assert maps[2, 1, 1] == 0.5
     assert maps.sum() == 1.5
-    blob = centre(6, 8).maps(job)
+    blob = centre(masks).maps(job)
     torch.testing.assert_close(blob, blob.flip(1).flip(2))
     assert blob[0].argmax() in (2 * 8 + 3, 2 * 8 + 4, 3 * 8 + 3, 3 * 8 + 4)
     assert blob[0, 0, 0] < 1.001 * blob.min() < 0.3 * blob.max()
 
 
 @pytest.mark.parametrize("baseline", ["black", None, torch.zeros(0, 3, 8, 8), torch.zeros(3, 8, 9)])
-def test_baselines_that_cannot_be_used(entries, baseline):
+def test_invalid_baselines_raise(entries, baseline):
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
     with pytest.raises(InputError, match="baseline"):
         agop.explain(model, entries.training.images, agop.methods.IntegratedGradients(baseline=baseline))

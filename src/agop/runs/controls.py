@@ -1,0 +1,10 @@
+"""Controls: maps that don't depend on the model. They are shown beside the methods and never compete for "best"."""
+
+from __future__ import annotations
+
+# Name → what the map is, one sentence for a report.
+CONTROLS = {
+    "random": "Control: uniform noise, different for every image.",
+    "centre": "Control: a Gaussian blob in the middle, the same for every image.",
+    "mean-mask": "Control: the mean mask of the training data, the same for every image.",
+}

@@ -1,0 +1,12 @@
+"""Waiting for a condition, with a deadline instead of a guess."""
+
+import time
+
+
+def wait_until(condition, seconds=120):
+    """Poll until the condition holds; fail after so many seconds. Returns what the condition returned."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still waiting after {seconds} seconds"
+        time.sleep(0.02)
+    return result

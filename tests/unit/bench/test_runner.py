@@ -1,0 +1,320 @@
+"""The bench on real data: one run shared by all tests, others compared with it byte by byte."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import agop
+from agop.bench.cell import run_cells
+from agop.bench.runner import begin, cells_of_rank
+from agop.bench.runner import run as run_bench
+from agop.errors import FileError, InputError
+from agop.runs.gallery import Gallery
+from agop.runs.rows import FILES, read
+from agop.runs.spec import Cell, RunSpec
+from tests.command import run
+from tests.deadline import wait_until
+
+pytestmark = pytest.mark.slow
+METHODS = ("vanilla", "gradcam", "agop-global")
+METRICS = ("--metric", "energy", "--metric", "deletion")
+FEW = ("--method", "vanilla", "--method", "agop-global", *METRICS)
+QUICK = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "2",
+         *(part for name in (*METHODS, "gate:Gate") for part in ("--method", name)), *METRICS)  # fmt: skip
+# A method that lets each worker finish one cell and holds it in the second: tests can kill it there.
+GATE = '''
+import time
+from pathlib import Path
+from agop.methods import Method
+
+calls = []
+
+class Gate(Method):
+    """|x|. While a file named closed exists, each process scores only its first cell."""
+    name = "gate"
+
+    def maps(self, job):
+        calls.append(job)
+        while len(calls) > 2 and Path("closed").exists():  # two calls per cell: warm-up and all images
+            time.sleep(0.01)
+        return job.images.abs().sum(1)
+'''
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A working folder with the user's own method."""
+    folder = tmp_path_factory.mktemp("bench")
+    (folder / "gate.py").write_text(GATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(home):
+    """An uninterrupted run of four cells, in worker processes."""
+    done = run(*QUICK, "--out", "whole", "--jobs", 2, folder=home)
+    assert done.returncode == 0, done.stderr
+    assert "The paper's claims" in done.stdout
+    assert "rows: whole/rows.jsonl" in done.stdout
+    return home / "whole"
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+@pytest.fixture
+def no_workers(monkeypatch):
+    """Compute cells in this process, which saves importing torch in workers."""
+
+    def run_tasks(work, tasks, workers):
+        for name, task in tasks.items():
+            work(task, lambda fraction: None)
+            yield name, 1.0
+
+    monkeypatch.setattr("agop.bench.runner.run_tasks", run_tasks)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def same_rows(folder, other):
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in ("rows.jsonl", FILES[-1]))
+
+
+def test_gallery_has_the_first_samples_with_the_maps_behind_their_scores(whole):
+    cell = whole / "cells" / "linear-correlated-001"
+    gallery = Gallery.load(cell)
+    scores = load_file(cell / "scores.safetensors")
+    for name in METHODS:
+        energy = agop.metrics.energy(torch.from_numpy(gallery.maps[name]), torch.from_numpy(gallery.masks["true"]))
+        torch.testing.assert_close(energy, scores[f"true/{name}/energy"][:12], atol=1e-6, rtol=0, equal_nan=True)
+    _, _, test = agop.scenarios.xai_tris("linear", background="correlated", seed=1)
+    assert gallery.labels.tolist() == test.labels[:12].tolist()
+    model = agop.networks.CNN8by8().eval()
+    model.load_state_dict(load_file(cell / "checkpoint.safetensors"))
+    assert gallery.predicted.tolist() == model(test.images[:12]).argmax(1).tolist()
+    brightness = torch.from_numpy(gallery.pictures[..., 0].astype(float)).flatten()
+    assert torch.corrcoef(torch.stack([brightness, test.images[:12].double().flatten()]))[0, 1] > 0.999
+
+
+def test_statistic_is_saved_per_class(whole):
+    prior = agop.AGOP.load(whole / "cells" / "linear-correlated-000" / "agop.safetensors")
+    shares = prior.class_counts.double() / prior.count
+    by_class = prior.class_diagonals.nan_to_num(0)  # NaN for a class without a correctly classified sample
+    torch.testing.assert_close(torch.einsum("k,kchw->chw", shares, by_class), prior.diagonal)
+    assert json.loads((whole / "about.json").read_text())["classes"] == {"linear": ["T", "L"]}
+
+
+def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
+    rows = read(whole)
+    assert {"scenario", "background", "seed", "method", "metric", "value", "n"} <= rows[0].keys()
+    keys = {(r["background"], r["seed"], r["method"], r["metric"]) for r in rows}
+    assert len(keys) == len(rows) == 2 * 2 * (2 + 4 * 2)  # accuracy, coverage, four methods × two metrics
+    cell = whole / "cells" / "linear-uncorrelated-001"
+    scores = load_file(cell / "scores.safetensors")
+    assert scores["true/vanilla/energy"].shape == (100,)
+    row = next(r for r in rows if (r["background"], r["seed"]) == ("uncorrelated", 1) and
+               (r["method"], r["metric"]) == ("vanilla", "energy"))  # fmt: skip
+    assert row["value"] == pytest.approx(float(scores["true/vanilla/energy"].nanmean()))
+    assert agop.AGOP.load(cell / "agop.safetensors").provenance.steps == 2 * 63
+    assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.networks.CNN8by8().state_dict())
+    assert json.loads((whole / "about.json").read_text())["command"].startswith("agop bench xai-tris --quick")
+    assert {r["step"] for r in read(whole, "convergence.jsonl")} == {100}
+
+
+def test_every_method_and_metric_is_scored(tmp_path, no_workers):
+    methods, metrics = agop.methods.names(), agop.metrics.names()
+    spec = RunSpec("xai-tris", ("linear",), ("correlated",), 1, methods, metrics, epochs=2, test_images=20)
+    run_cells(spec, spec.cells(), tmp_path, lambda fraction: None)
+    lines = (tmp_path / "cells" / "linear-correlated-000" / "rows.jsonl").read_text().splitlines()
+    keys = [(row["method"], row["metric"]) for row in map(json.loads, lines)]
+    pairs = [(method, metric) for method in methods for metric in metrics]
+    assert keys == [("model", "accuracy"), ("masks", "coverage"), *pairs]
+
+
+def started(folder):
+    """A bench whose two workers have each finished one cell and wait in the next; its process and its children."""
+    (folder / "gate.py").write_text(GATE)
+    (folder / "closed").touch()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agop", *QUICK, "--out", "run", "--jobs", "2"], cwd=folder, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "200"},
+    )  # fmt: skip
+    wait_until(lambda: len(finished(folder / "run")) == 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    return process, children
+
+
+def finished(folder):
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("cells/linear-*")}
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, tmp_path, no_workers):
+    process, children = started(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_until(lambda: not any(map(alive, children)))
+    before = finished(tmp_path / "run")
+    assert set(before) == {"linear-uncorrelated-000", "linear-correlated-000"}
+    assert not (tmp_path / "run" / "rows.jsonl").exists()
+    with pytest.raises(FileError, match=r"2 of 4 cells are missing.*run the bench again to resume"):
+        read(tmp_path / "run")
+    (tmp_path / "closed").unlink()
+    done = run(*QUICK, "--out", "run", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert same_rows(tmp_path / "run", whole)
+    assert before.items() <= finished(tmp_path / "run").items()
+
+
+def test_interrupted_run_keeps_finished_cells_without_a_traceback(tmp_path):
+    process, children = started(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert message == "stopped: finished cells stay in run: run again (without --fresh) to resume\n"
+    assert len(finished(tmp_path / "run")) == 2
+    wait_until(lambda: not any(map(alive, children)))
+
+
+def test_second_call_computes_nothing_and_a_truncated_row_file_is_restored(home, whole, copy):
+    rows = (copy / "rows.jsonl").read_bytes()
+    (copy / "rows.jsonl").write_bytes(rows[: len(rows) // 2])
+    assert len(read(copy)) == rows.count(b"\n")
+    assert same_rows(copy, whole)
+    before = {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")}
+    assert run(*QUICK, "--out", copy, folder=home).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")} == before
+
+
+def test_another_specification_is_refused_and_fresh_replaces_the_run(home, copy, no_workers):
+    one = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", *FEW)
+    done = run(*one, "--out", copy, folder=home)
+    assert done.returncode == 2
+    assert "seeds: 2 there, 1 here" in done.stderr
+    assert "--fresh" in done.stderr
+    done = run(*one, "--out", copy, "--fresh", folder=home)
+    assert done.returncode == 0, done.stderr
+    assert RunSpec.load(copy).seeds == 1
+    assert len(read(copy)) == 2 + 4
+    assert list(finished(copy)) == ["linear-uncorrelated-000"]
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 7])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
+def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
+    cells = [Cell(scenario, "plain", seed) for scenario in "abc" for seed in range(seeds)]
+    shares = [cells_of_rank(cells, rank, world_size) for rank in range(world_size)]
+    assert sorted(cell.name for share in shares for cell in share) == [cell.name for cell in cells]
+    if world_size <= 3:
+        assert all(shares)
+
+
+def test_ranks_share_the_cells_and_rank_0_waits_for_all_of_them(whole, tmp_path, monkeypatch):
+    """Cells are copied, not computed: only who does what, and when, is tested."""
+    spec, folder = RunSpec.load(whole), tmp_path / "run"
+    copied = []
+
+    def run_tasks(work, tasks, workers):
+        for name, group in tasks.items():
+            for cell in group:
+                copied.append(cell.name)
+                shutil.copytree(whole / "cells" / cell.name, folder / f".{cell.name}.part")
+                (folder / "cells").mkdir(exist_ok=True)
+                (folder / f".{cell.name}.part").rename(folder / "cells" / cell.name)
+            yield name, 1.0
+
+    monkeypatch.setattr("agop.bench.runner.run_tasks", run_tasks)
+    monkeypatch.setattr("agop.bench.runner._about", lambda spec: {})
+    waiting = threading.Thread(target=begin, args=(spec, folder), kwargs={"rank": 1}, daemon=True)
+    waiting.start()
+    assert not folder.exists()  # rank 1 creates nothing
+    begin(spec, folder, rank=0)
+    waiting.join(timeout=60)
+    assert not waiting.is_alive()
+    first = threading.Thread(target=run_bench, args=(spec, folder, 2, 0, 2), daemon=True)
+    first.start()
+    wait_until(lambda: len(copied) == 2)
+    run_bench(spec, folder, 2, 1, 2)
+    first.join(timeout=60)
+    assert not first.is_alive()
+    assert sorted(copied) == sorted(cell.name for cell in spec.cells())
+    assert same_rows(folder, whole)
+
+
+def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp_path, monkeypatch):
+    other = RunSpec("xai-tris", ("linear",), ("correlated",), 1, ("vanilla",), ("iou",))
+    with pytest.raises(InputError, match="seeds: 2 there, 1 here"):
+        begin(other, whole, rank=1)
+    monkeypatch.setattr("agop.bench.runner._SPEC_SECONDS", 0)
+    with pytest.raises(InputError, match=r"rank 1 sees no .*all machines share"):
+        begin(other, tmp_path / "elsewhere", rank=1)
+
+
+def test_user_scenario_with_its_own_background_runs_beside_the_others(tmp_path):
+    """One new file in the user's folder; the scenarios of the package lack its background."""
+    (tmp_path / "corner.py").write_text(
+        "import torch; from agop.networks import CNN8by8; from agop.scenarios import Scenario, Split, register\n"
+        "def splits(background, seed, masks):\n"
+        "    labels = torch.arange(400) % 2; random = torch.Generator().manual_seed(seed)\n"
+        "    images = 0.3 * torch.randn(400, 1, 8, 8, generator=random); images[labels == 1, :, :2, :2] += 1\n"
+        "    masks = torch.zeros(400, 8, 8, dtype=torch.bool); masks[:, :2, :2] = True\n"
+        "    return tuple(Split(images[a:b], labels[a:b], masks[a:b]) for a, b in ((0, 200), (200, 300), (300, 400)))\n"
+        "register(Scenario('corner', 'xai-tris', splits, CNN8by8, 'conv3', ('plain',)))\n"
+    )
+    # Workers import the script that started them, and with it the scenario.
+    script = "import corner\nif __name__ == '__main__':\n    from agop.cli.main import main\n    main()\n"
+    (tmp_path / "go.py").write_text(script)
+    arguments = [*FEW, "--quick", "--seeds", "1", "--scenario", "corner", "--scenario", "linear",
+                 "--background", "plain", "--background", "uncorrelated", "--jobs", "2"]  # fmt: skip
+    command = [sys.executable, tmp_path / "go.py", "bench", "xai-tris", *arguments, "--out", tmp_path / "run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places = {(row["scenario"], row["background"]) for row in read(tmp_path / "run")}
+    assert places == {("corner", "plain"), ("linear", "uncorrelated")}
+    assert "corner / plain" in done.stdout
+
+
+def test_full_disk_loses_no_finished_cell(home, whole, copy, no_workers):
+    """A real limit: no file may grow past 4 KiB, which a cell's maps do."""
+    shutil.rmtree(copy / "cells" / "linear-correlated-001")
+    limited = f"import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);\
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv = {['agop', *QUICK, '--out', str(copy)]!r};\
+runpy.run_module('agop', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", limited], cwd=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "finished cells are safe: free disk space and run again to resume" in done.stderr
+    assert len(finished(copy)) == 3
+    assert run(*QUICK, "--out", copy, folder=home).returncode == 0
+    assert same_rows(copy, whole)
+
+
+def test_signed_masks_make_xor_scores_cancel(tmp_path, no_workers):
+    """The paper's XOR table: with signed masks the energy of every method is about zero."""
+    options = ("bench", "xai-tris", "--quick", "--seeds", "1", "--scenario", "xor", "--background", "uncorrelated")
+    energy = {}
+    for masks in ("true", "signed"):
+        done = run(*options, *FEW[:4], "--metric", "energy", "--masks", masks, "--out", masks, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        energy[masks] = {row["method"]: row["value"] for row in read(tmp_path / masks) if row["metric"] == "energy"}
+    for method in ("vanilla", "agop-global"):
+        assert abs(energy["signed"][method]) < 0.06 < 0.1 < energy["true"][method]
