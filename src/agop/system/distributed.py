@@ -11,9 +11,6 @@ from datetime import timedelta
 from time import sleep
 from typing import Any, TypeVar
 
-import torch
-import torch.distributed as dist
-
 from agop.errors import AGOPError, InputError, RankError
 from agop.system.pulse import Pulse
 
@@ -106,6 +103,8 @@ def ranks(gpus: bool = False, patience: float = 60) -> Iterator[Ranks]:
     A rank that ends early ends the others with a RankError: at once if it raises or torchrun sees it end, else after
     `patience` seconds without a sign of it. With `gpus` ranks reduce there, if each has one.
     """
+    import torch.distributed as dist
+
     global _here  # noqa: PLW0603  # a process is part of one job
     if not (dist.is_available() and dist.is_torchelastic_launched()) or os.environ["WORLD_SIZE"] == "1":
         alone = Ranks()
@@ -141,6 +140,8 @@ def ranks(gpus: bool = False, patience: float = 60) -> Iterator[Ranks]:
 @contextmanager
 def collective() -> Iterator[None]:
     """Inside, all ranks of torch.distributed do the same at once; if one cannot be reached, a RankError."""
+    import torch.distributed as dist
+
     try:
         if _here is not None:
             _here.meet()
@@ -151,8 +152,15 @@ def collective() -> Iterator[None]:
         raise _unreachable(dist.get_rank(), dist.get_world_size(), error) from error
 
 
+def torchrun_rank() -> tuple[int, int]:
+    """(rank, world size) that torchrun set for this process; (0, 1) without torchrun."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def rank_and_world_size() -> tuple[int, int]:
     """The rank of this process in torch.distributed and how many there are; outside it, the first of one."""
+    import torch.distributed as dist
+
     joined = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
@@ -181,6 +189,8 @@ def _raise_when_told_to_end() -> list[int]:
 
 
 def _joined(gpus: bool, patience: float) -> _Joined:
+    import torch
+    import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
     torch.set_num_threads(cores_here())  # torchrun would have one, whatever the machine
