@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
-from agop.system.distributed import collective, rank_and_world_size
+from agop.system.distributed import rank_and_world_size
 
 # Numbers squared at once: bounds the float64 copy whatever the batch.
 _CHUNK_NUMBERS = 2**18
@@ -74,8 +74,7 @@ class Accumulator:
         mine = self.merge(Accumulator(self.per_class))
         if rank_and_world_size()[1] == 1:
             return mine
-        with collective():
-            mine._reduce()
+        mine._reduce()
         return mine
 
     def _reduce(self) -> None:
