@@ -155,7 +155,7 @@ def test_class_folders_in_another_order_are_noticed(folder):
         if not (folder / "swapped" / name).exists():
             (folder / "swapped" / name).symlink_to(folder / "data" / source)
     done = run("fit", MODEL[0], "swapped", *MODEL[1:], "--out", "swapped.safetensors", folder=folder)
-    assert "do the class folders a, b stand" in done.stderr
+    assert "are the class folders a, b its classes 0, 1" in done.stderr
 
 
 def test_list_names_every_method():

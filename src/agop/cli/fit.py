@@ -62,7 +62,11 @@ def fit(
             options.check_out(out)
         images = ClassFolders(data, preprocessing)
         loaded = options.load_model_on_device(model, weights, classes, device)
-        rule = {"only_correct": not all_samples, "per_class": per_class, "nan": "skip" if skip_nan else "raise"}
+        rule: dict[str, Any] = {
+            "only_correct": not all_samples,
+            "per_class": per_class,
+            "nan": "skip" if skip_nan else "raise",
+        }
         description = _describe(images)
         _check_same(loaded, description, rule)
         if world_size > 1 and snapshot_every is None:
