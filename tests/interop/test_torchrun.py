@@ -26,7 +26,7 @@ BENCH = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--method", "va
 
 
 def start(ranks, *arguments, folder):
-    """A torchrun job of `agop` with so many ranks."""
+    """A torchrun job of `agop` with this number of ranks."""
     return subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
          "-m", "agop", *map(str, arguments)],
@@ -62,8 +62,8 @@ def folder(tmp_path_factory):
         "import os; from agop.networks import CNN8by8\n"
         "def model():\n    assert os.environ['RANK'] == '0', 'no such file'\n    return CNN8by8()\n"
     )
-    done = run("fit", *MODEL, *OPTIONS, "--out", "alone.safetensors", folder=folder)
-    assert done.returncode == 0, done.stderr
+    result = run("fit", *MODEL, *OPTIONS, "--out", "alone.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     return folder
 
 
@@ -71,9 +71,9 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
     out = f"of-{ranks}.safetensors"
-    done = torchrun(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("7 of 7 images counted") == done.stdout.count("wrote") == 1
+    result = torchrun(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("7 of 7 images counted") == result.stdout.count("wrote") == 1
     alone, together = (agop.AGOP.load(folder / name) for name in ("alone.safetensors", out))
     assert together.count == alone.count == 7
     assert together.provenance == alone.provenance
@@ -92,12 +92,12 @@ def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
     stderr = job.communicate(timeout=LIMIT)[1]
     assert job.returncode != 0
     assert "rank      : 1 (local_rank: 1)" in stderr  # torchrun's report
-    assert "the statistic so far is in killed.part-rank0.safetensors" in stderr
+    assert "the last snapshot is in killed.part-rank0.safetensors" in stderr
     assert not (folder / "killed.safetensors").exists()
     merged = agop.merge([agop.AGOP.load(part) for part in parts])
     assert 2 <= merged.count < 7
-    done = run("merge", *parts, "--out", "joined.safetensors", folder=folder)
-    assert done.returncode == 0, done.stderr
+    result = run("merge", *parts, "--out", "joined.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     assert torch.equal(agop.AGOP.load(folder / "joined.safetensors").diagonal, merged.diagonal)
 
 
@@ -111,36 +111,36 @@ def test_complete_parts_stay_if_the_result_cannot_be_written(folder):
     stderr = job.communicate(timeout=LIMIT)[1]
     assert job.returncode != 0
     assert "could not write taken.safetensors" in stderr
-    done = run("merge", *parts, "--out", "of-parts.safetensors", folder=folder)
-    assert done.returncode == 0, done.stderr
+    result = run("merge", *parts, "--out", "of-parts.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     assert agop.AGOP.load(folder / "of-parts.safetensors").count == 7
     assert run("merge", "of-parts.safetensors", parts[0], folder=folder).returncode == 2  # images would count twice
 
 
 @pytest.mark.slow
 def test_an_error_on_one_rank_ends_the_job(folder):
-    done = torchrun(2, "fit", "missing:model", *MODEL[1:], folder=folder)
-    assert done.returncode != 0
-    assert "error: missing:model raised AssertionError: no such file" in done.stderr
-    assert "rank      : 1 (local_rank: 1)" in done.stderr
+    result = torchrun(2, "fit", "missing:model", *MODEL[1:], folder=folder)
+    assert result.returncode != 0
+    assert "error: missing:model raised AssertionError: no such file" in result.stderr
+    assert "rank      : 1 (local_rank: 1)" in result.stderr
 
 
 @pytest.mark.slow
 def test_ranks_with_different_weights_raise(folder):
     """Without --weights each rank draws its own."""
-    done = torchrun(2, "fit", MODEL[0], "data", *MODEL[4:], folder=folder)
-    assert done.returncode != 0
-    assert "error: the ranks have different work (model is {" in done.stderr
-    assert "start all of them with the same command, files and weights" in done.stderr
+    result = torchrun(2, "fit", MODEL[0], "data", *MODEL[4:], folder=folder)
+    assert result.returncode != 0
+    assert "error: the ranks have different work (model is {" in result.stderr
+    assert "start all of them with the same command, files and weights" in result.stderr
 
 
 @pytest.mark.slow
 def test_bench_on_several_ranks_equals_bench_in_one_process(tmp_path):
     alone = run(*BENCH, "--seeds", "1", "--jobs", "1", "--out", "alone", folder=tmp_path)
     assert alone.returncode == 0, alone.stderr
-    done = torchrun(3, *BENCH, "--seeds", "1", "--out", "together", folder=tmp_path)  # two cells: one rank has none
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The paper's claims") == 1
+    result = torchrun(3, *BENCH, "--seeds", "1", "--out", "together", folder=tmp_path)  # two cells: one rank has none
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("The paper's claims") == 1
     ours, theirs = ({str(p.relative_to(tmp_path / name)): p for p in (tmp_path / name).rglob("*") if p.is_file()}
                     for name in ("together", "alone"))  # fmt: skip
     assert ours.keys() == theirs.keys()
@@ -162,8 +162,8 @@ def test_bench_resumes_after_a_rank_was_killed(tmp_path):
     assert job.returncode != 0
     assert "rank      : 1 (local_rank: 1)" in stderr
     assert "run again" in stderr
-    done = run(*options, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    result = run(*options, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert not list((tmp_path / "run" / "cells").glob(".*.part"))
 
 

@@ -159,7 +159,7 @@ class _Part:
             yield
         except (AGOPError, KeyboardInterrupt) as error:
             if self.written:
-                kept = f"the statistic so far is in {self.path}"
+                kept = f"the last snapshot is in {self.path}"
                 error.args = (f"{error}; {kept}" if str(error) else kept,)
             raise
 

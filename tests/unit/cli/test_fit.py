@@ -43,10 +43,10 @@ def folder(tmp_path_factory):
 
 def warnings_of_fit(folder, right, *options, data="photos"):
     torch.save({"right": torch.tensor(right)}, folder / "w.pth")
-    done = run("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
-    assert done.returncode == 0, done.stderr
-    assert "wrote prior.safetensors" in done.stdout
-    return done.stderr
+    result = run("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert "wrote prior.safetensors" in result.stdout
+    return result.stderr
 
 
 def test_an_accuracy_like_chance_warns(folder):

@@ -60,10 +60,10 @@ def folder(tmp_path):
 
 def run_stopped(command, *arguments, folder, number):
     """Standard error of a command that gets a signal while its network computes."""
-    done = run(command, "networks:Stopped", *arguments, *HOW, folder=folder, SIGNAL=str(int(number)))
-    assert done.returncode == 130
-    assert done.stdout == ""
-    return done.stderr
+    result = run(command, "networks:Stopped", *arguments, *HOW, folder=folder, SIGNAL=str(int(number)))
+    assert result.returncode == 130
+    assert result.stdout == ""
+    return result.stderr
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -77,17 +77,17 @@ def test_fit_says_that_nothing_was_written(folder, number):
 def test_fit_says_where_the_last_snapshot_is(folder, number):
     part = "prior.part-rank0.safetensors"
     stderr = run_stopped("fit", "data", "--all-samples", "--snapshot-every", "0", folder=folder, number=number)
-    assert stderr.strip() == f"stopped: the statistic so far is in {part}"
+    assert stderr.strip() == f"stopped: the last snapshot is in {part}"
     assert 0 < agop.AGOP.load(folder / part).count < 40
 
 
 def test_fit_mentions_the_last_snapshot_in_errors(folder):
     (folder / "networks.py").write_text(NETWORKS.replace("signal.raise_signal(", "x = x * float('nan') + 0 * ("))
-    done = run("fit", "networks:Stopped", "data", "--all-samples", "--snapshot-every", "0", *HOW,
+    result = run("fit", "networks:Stopped", "data", "--all-samples", "--snapshot-every", "0", *HOW,
                folder=folder, SIGNAL="0")  # fmt: skip
-    assert done.returncode == 2
-    assert "NaN" in done.stderr
-    assert "; the statistic so far is in prior.part-rank0.safetensors" in done.stderr
+    assert result.returncode == 2
+    assert "NaN" in result.stderr
+    assert "; the last snapshot is in prior.part-rank0.safetensors" in result.stderr
 
 
 def test_explain_says_which_files_are_kept(folder):
@@ -172,4 +172,4 @@ def test_each_rank_says_where_its_part_is(folder):
     )  # fmt: skip
     assert code != 0
     for rank in (0, 1):
-        assert f"stopped: the statistic so far is in prior.part-rank{rank}.safetensors" in stderr
+        assert f"stopped: the last snapshot is in prior.part-rank{rank}.safetensors" in stderr

@@ -27,11 +27,11 @@ def test_one_process_without_torchrun_needs_no_process_group(monkeypatch):
 
 def test_torchrun_rank_reads_the_environment_without_importing_torch():
     code = "import sys; from agop.system.distributed import torchrun_rank as t; print(*t(), 'torch' in sys.modules)"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"RANK": "3", "WORLD_SIZE": "5"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout == "3 5 False\n"
+    assert result.stdout == "3 5 False\n"
 
 
 def test_a_rank_that_cannot_join_raises(monkeypatch):
