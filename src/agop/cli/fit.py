@@ -82,7 +82,7 @@ def fit(
                 snapshot_every=snapshot_every or 0,
                 **rule,
             )
-            prior = _with_provenance(prior, data=description)
+            prior = _with_provenance(prior, description)
             if rank == 0:
                 prior.save(out)
             barrier()  # the parts stay until the whole file is written
@@ -113,8 +113,8 @@ def _check_same(model: Any, description: dict[str, Any], rule: dict[str, Any]) -
     check_same_on_all_ranks(settings | rule)
 
 
-def _with_provenance(prior: AGOP, **entries: Any) -> AGOP:
-    return replace(prior, provenance=prior.provenance | entries)
+def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: int) -> AGOP:
+    return replace(prior, provenance=prior.provenance | {"data": data, **entries})
 
 
 def _classes_and_skipped(prior: AGOP) -> tuple[int, int]:
@@ -144,12 +144,12 @@ class _Part:
     def __init__(self, out: Path, description: dict[str, Any], rank: int, world_size: int) -> None:
         self.path = out.with_name(f"{out.stem}.part-rank{rank}{out.suffix}")
         self.written = False
-        self._provenance = {"data": description, "rank": rank, "ranks": world_size}
+        self._description, self._place = description, {"rank": rank, "ranks": world_size}
 
     def write(self, prior: AGOP) -> None:
         """Replace the previous snapshot."""
         with deferred_signals():  # torchrun's SIGTERM must not cut off the last snapshot
-            _with_provenance(prior, **self._provenance).save(self.path)
+            _with_provenance(prior, self._description, **self._place).save(self.path)
             self.written = True
 
     @contextmanager
