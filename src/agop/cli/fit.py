@@ -113,7 +113,7 @@ def _check_same(model: Any, description: dict[str, Any], rule: dict[str, Any]) -
     check_same_on_all_ranks(settings | rule)
 
 
-def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: int) -> AGOP:
+def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: Any) -> AGOP:
     return replace(prior, provenance=prior.provenance | {"data": data, **entries})
 
 
