@@ -1,4 +1,4 @@
-"""The command line: in this process, which is fast, or in a process of its own."""
+"""Run `agop` for a test: in this process, which is fast, or in a process of its own."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ WIDE = {"COLUMNS": "200"}
 
 
 def run(*arguments, folder, **environment):
-    """Run `agop` with these arguments in this process and that folder. Returns a CompletedProcess."""
+    """Run `agop` in this process, with `folder` as the working directory. Returns a CompletedProcess."""
     command = ["agop", *map(str, arguments)]
     out, err, code = io.StringIO(), io.StringIO(), 0
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), _modules_of(Path(folder)):
@@ -29,13 +29,13 @@ def run(*arguments, folder, **environment):
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 main()
-            except SystemExit as ended:
-                code = ended.code or 0
+            except SystemExit as error:
+                code = error.code or 0
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def run_process(*arguments, folder, before=("-m", "agop"), **environment):
-    """Run `agop` with these arguments in a process of its own, in that folder, on a wide terminal."""
+    """Run `agop` in a new process, with `folder` as the working directory. Returns a CompletedProcess."""
     return subprocess.run(
         [sys.executable, *before, *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False,
         env=os.environ | WIDE | environment,
@@ -44,7 +44,7 @@ def run_process(*arguments, folder, before=("-m", "agop"), **environment):
 
 @contextlib.contextmanager
 def _modules_of(folder: Path):
-    """Forget the user's modules in the folder afterwards: another test's may have the same names."""
+    """Forget modules imported from the folder afterwards: another test may use the same names."""
     before = set(sys.modules)
     try:
         yield

@@ -1,18 +1,20 @@
-"""What all tests share."""
+"""Fixtures and hooks for all tests."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def scenes_are_drawn_into_a_folder_of_the_tests(tmp_path_factory):
-    """Not into the user's cache; subprocesses see it, too."""
+def cache_of_the_tests(tmp_path_factory):
+    """Keep drawn scenes out of the user's cache, also in subprocesses."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGOP_CACHE", str(tmp_path_factory.mktemp("agop-cache")))
         yield
 
 
 def pytest_terminal_summary(terminalreporter):
-    """One line for what was left out because there is no browser."""
-    told = {str(report.longrepr[-1]).removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", [])}
-    for line in sorted(line for line in told if "left out" in line):
-        terminalreporter.write_line(line, yellow=True)
+    """Print once why browser tests were skipped."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped}
+    for reason in sorted(reasons):
+        if reason.startswith("browser tests"):
+            terminalreporter.write_line(reason, yellow=True)

@@ -1,4 +1,4 @@
-"""`python -m agop` is `agop`."""
+"""`python -m agop` runs the command line."""
 
 from agop.cli.main import main
 

@@ -212,7 +212,7 @@ def run(*arguments):
     return done.output
 
 
-@pytest.mark.filterwarnings("ignore:the map of layer", "ignore:the model is right on")
+@pytest.mark.filterwarnings("ignore:the map of layer", "ignore:the model classifies")
 def test_the_commands_need_no_flags_for_a_hugging_face_folder(photo, tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     hugging_face("DeiT").save_pretrained(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Jobs of several ranks as a person starts them: real torchrun, real kills."""
+"""`agop fit` and `agop bench` under torchrun: real jobs, killed and failing ranks."""
 
 import json
 import os
@@ -14,70 +14,66 @@ import torch
 from PIL import Image
 
 import agop
-from agop.errors import RankError
 from agop.networks import CNN8by8
+from tests.command import run
 
-pytestmark = pytest.mark.slow
 LIMIT = 120
 MODEL = ("agop.networks:CNN8by8", "data", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
 OPTIONS = ("--per-class", "--all-samples")
-BENCH = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "1", "--method", "vanilla",
+SLOW = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1")
+BENCH = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--method", "vanilla",
          "--method", "agop-global", "--metric", "energy")  # fmt: skip
 
 
-def torchrun(ranks, *arguments):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*launcher, "-m", "agop", *map(str, arguments)]
+def start(ranks, *arguments, folder):
+    """A torchrun job of `agop` with this number of ranks."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+         "-m", "agop", *map(str, arguments)],
+        cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "200"},
+    )  # fmt: skip
 
 
-def environment():
-    return os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "200"}
-
-
-def run(command, folder):
-    return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, check=False, timeout=LIMIT
-    )
-
-
-def started(folder, *arguments):
-    """A job of two ranks at work."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(torchrun(2, *arguments), cwd=folder, env=environment(), text=True, **pipes)
+def torchrun(ranks, *arguments, folder):
+    """The finished job."""
+    job = start(ranks, *arguments, folder=folder)
+    stdout, stderr = job.communicate(timeout=LIMIT)
+    return subprocess.CompletedProcess(job.args, job.returncode, stdout, stderr)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Seven pictures of two classes, a network's weights, and what one process makes of them."""
+    """Seven images of two classes, the weights of a network, and alone.safetensors, written by one process."""
     folder = tmp_path_factory.mktemp("torchrun")
     torch.manual_seed(0)
     torch.save(CNN8by8().state_dict(), folder / "w.pt")
     random = np.random.default_rng(0)
     for index in range(7):
-        place = folder / "data" / f"class{index % 2}" / f"{index}.png"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 256, (8, 8), dtype=np.uint8)).save(place)
-    # A network that takes its time, so that a rank can be killed while it counts.
+        path = folder / "data" / f"class{index % 2}" / f"{index}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    # Slow, so that a rank can be killed while it counts.
     (folder / "slow.py").write_text(
         "import time; from agop.networks import CNN8by8\n"
         "class Slow(CNN8by8):\n    def forward(self, x):\n        time.sleep(0.5); return super().forward(x)\n"
     )
-    # A network that is there on rank 0 only.
     (folder / "missing.py").write_text(
         "import os; from agop.networks import CNN8by8\n"
         "def model():\n    assert os.environ['RANK'] == '0', 'no such file'\n    return CNN8by8()\n"
     )
-    done = run([sys.executable, "-m", "agop", "fit", *MODEL, *OPTIONS, "--out", "alone.safetensors"], folder)
-    assert done.returncode == 0, done.stderr
+    result = run("fit", *MODEL, *OPTIONS, "--out", "alone.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     return folder
 
 
-@pytest.mark.parametrize("ranks", [2, 9])  # uneven shares; more ranks than pictures
-def test_fit_of_several_ranks_is_fit_of_one(folder, ranks):
+# Uneven shares; more ranks than images.
+@pytest.mark.parametrize("ranks", [2, pytest.param(9, marks=pytest.mark.slow)])
+def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
     out = f"of-{ranks}.safetensors"
-    done = run(torchrun(ranks, "fit", *MODEL, *OPTIONS, "--out", out), folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("7 of 7 pictures counted") == done.stdout.count("wrote") == 1
+    result = torchrun(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("7 of 7 images counted") == result.stdout.count("wrote") == 1
     alone, together = (agop.AGOP.load(folder / name) for name in ("alone.safetensors", out))
     assert together.count == alone.count == 7
     assert together.provenance == alone.provenance
@@ -87,112 +83,93 @@ def test_fit_of_several_ranks_is_fit_of_one(folder, ranks):
     assert not list(folder.glob("of-*.part-*"))
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
-    slow = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1", "--snapshot-every", "0")
-    job = started(folder, "fit", *slow, "--out", "killed.safetensors")
+    job = start(2, "fit", *SLOW, "--snapshot-every", "0", "--out", "killed.safetensors", folder=folder)
     parts = [folder / f"killed.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: all(part.exists() for part in parts))
     os.kill(process_of(job, rank=1), signal.SIGKILL)
-    told = job.communicate(timeout=LIMIT)[1]
+    stderr = job.communicate(timeout=LIMIT)[1]
     assert job.returncode != 0
-    assert "error: rank 1 of 2 ended early: it was killed" in told
-    assert "what was counted so far is in killed.part-rank0.safetensors" in told
+    assert "rank      : 1 (local_rank: 1)" in stderr  # torchrun's report
+    assert "the last snapshot is in killed.part-rank0.safetensors" in stderr
     assert not (folder / "killed.safetensors").exists()
     merged = agop.merge([agop.AGOP.load(part) for part in parts])
     assert 2 <= merged.count < 7
-    done = run([sys.executable, "-m", "agop", "merge", *parts, "--out", "joined.safetensors"], folder)
-    assert done.returncode == 0, done.stderr
+    result = run("merge", *parts, "--out", "joined.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     assert torch.equal(agop.AGOP.load(folder / "joined.safetensors").diagonal, merged.diagonal)
 
 
-def test_a_result_that_cannot_be_written_leaves_the_whole_parts(folder):
-    """The file's name is taken while the ranks count."""
-    slow = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1", "--snapshot-every", "1")
-    job = started(folder, "fit", *slow, "--out", "taken.safetensors")
+@pytest.mark.slow
+def test_complete_parts_stay_if_the_result_cannot_be_written(folder):
+    """A folder takes the file's name while the ranks count."""
+    job = start(2, "fit", *SLOW, "--snapshot-every", "1", "--out", "taken.safetensors", folder=folder)
     parts = [folder / f"taken.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: any(part.exists() for part in parts))
     (folder / "taken.safetensors").mkdir()
-    told = job.communicate(timeout=LIMIT)[1]
+    stderr = job.communicate(timeout=LIMIT)[1]
     assert job.returncode != 0
-    assert "could not write taken.safetensors" in told
-    done = run([sys.executable, "-m", "agop", "merge", *parts, "--out", "of-parts.safetensors"], folder)
-    assert done.returncode == 0, done.stderr
+    assert "could not write taken.safetensors" in stderr
+    result = run("merge", *parts, "--out", "of-parts.safetensors", folder=folder)
+    assert result.returncode == 0, result.stderr
     assert agop.AGOP.load(folder / "of-parts.safetensors").count == 7
-    done = run([sys.executable, "-m", "agop", "merge", "of-parts.safetensors", parts[0]], folder)
-    assert "hold the same pictures, which would count twice" in done.stderr
+    assert run("merge", "of-parts.safetensors", parts[0], folder=folder).returncode == 2  # images would count twice
 
 
-def test_an_error_on_one_rank_is_told_by_the_other(folder):
-    done = run(torchrun(2, "fit", "missing:model", *MODEL[1:]), folder)
-    assert done.returncode != 0
-    assert "error: missing:model raised AssertionError: no such file" in done.stderr
-    assert "error: rank 1 of 2 ended early: ModelError: missing:model raised AssertionError" in done.stderr
+@pytest.mark.slow
+def test_an_error_on_one_rank_ends_the_job(folder):
+    result = torchrun(2, "fit", "missing:model", *MODEL[1:], folder=folder)
+    assert result.returncode != 0
+    assert "error: missing:model raised AssertionError: no such file" in result.stderr
+    assert "rank      : 1 (local_rank: 1)" in result.stderr
 
 
-def test_ranks_with_different_weights_are_refused(folder):
-    """Without --weights each rank would make up its own."""
-    done = run(torchrun(2, "fit", MODEL[0], "data", *MODEL[4:]), folder)
-    assert done.returncode != 0
-    assert "error: rank 1 of 2 has other work than rank 0 (model {" in done.stderr
+@pytest.mark.slow
+def test_ranks_with_different_weights_raise(folder):
+    """Without --weights each rank draws its own."""
+    result = torchrun(2, "fit", MODEL[0], "data", *MODEL[4:], folder=folder)
+    assert result.returncode != 0
+    assert "error: the ranks have different work (model is {" in result.stderr
+    assert "start all of them with the same command, files and weights" in result.stderr
 
 
-def test_bench_of_several_ranks_is_bench_of_one(tmp_path):
-    alone = run([sys.executable, "-m", "agop", *BENCH, "--jobs", "1", "--out", "alone"], tmp_path)
+@pytest.mark.slow
+def test_bench_on_several_ranks_equals_bench_in_one_process(tmp_path):
+    alone = run(*BENCH, "--seeds", "1", "--jobs", "1", "--out", "alone", folder=tmp_path)
     assert alone.returncode == 0, alone.stderr
-    done = run(torchrun(3, *BENCH, "--out", "together"), tmp_path)  # two cells: one rank has none
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("The paper's claims") == 1
+    result = torchrun(3, *BENCH, "--seeds", "1", "--out", "together", folder=tmp_path)  # two cells: one rank has none
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("The paper's claims") == 1
     ours, theirs = ({str(p.relative_to(tmp_path / name)): p for p in (tmp_path / name).rglob("*") if p.is_file()}
                     for name in ("together", "alone"))  # fmt: skip
     assert ours.keys() == theirs.keys()
     for name in ours.keys() - {"about.json"}:
         if "timings" not in name:
             assert ours[name].read_bytes() == theirs[name].read_bytes(), name
-    about, other = (json.loads(found["about.json"].read_text()) for found in (ours, theirs))
+    about, other = (json.loads(files["about.json"].read_text()) for files in (ours, theirs))
     assert about.pop("command").startswith("agop bench xai-tris --quick")
     assert about.items() <= other.items()
 
 
-def test_a_killed_rank_of_a_bench_leaves_its_cells_and_the_next_run_goes_on(tmp_path):
-    options = ("bench", "xai-tris", "--quick", "--scenario", "linear", *BENCH[7:], "--seeds", "4", "--out", "run")
-    job = subprocess.Popen(torchrun(2, *options), cwd=tmp_path, env=environment(), text=True,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
-    wait_until((tmp_path / "run" / "spec.json").exists)
-    time.sleep(1)
+@pytest.mark.slow
+def test_bench_resumes_after_a_rank_was_killed(tmp_path):
+    options = (*BENCH, "--seeds", "4", "--out", "run")
+    job = start(2, *options, folder=tmp_path)
+    wait_until(lambda: list((tmp_path / "run" / "cells").glob(".*.part")))
     os.kill(process_of(job, rank=1), signal.SIGKILL)
-    job.communicate(timeout=LIMIT)
+    stderr = job.communicate(timeout=LIMIT)[1]
     assert job.returncode != 0
-    done = run([sys.executable, "-m", "agop", *options], tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert "rank      : 1 (local_rank: 1)" in stderr
+    assert "run again" in stderr
+    result = run(*options, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert not list((tmp_path / "run" / "cells").glob(".*.part"))
 
 
-RANK = """
-import os, signal, torch
-from agop.system.distributed import cores_here, ranks
-with ranks(patience=3) as here:
-    if here.first:
-        print("threads", torch.get_num_threads() == cores_here())
-    if here.rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    here.meet()
-"""
-
-
-def test_a_rank_that_hangs_is_noticed_by_its_silence(tmp_path):
-    """A stopped process ends nothing: its connections stay, and torchrun sees it run."""
-    (tmp_path / "stopped.py").write_text(RANK)
-    command = torchrun(2)[:-2]
-    done = run([*command, "stopped.py"], tmp_path)
-    told = done.stderr
-    assert done.returncode != 0
-    assert done.stdout == "threads True\n"
-    assert f"{RankError.__name__}: rank 1 of 2 ended early: no sign of it for 3 seconds" in told
-
-
-def wait_until(true):
+def wait_until(condition):
     deadline = time.monotonic() + LIMIT
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""The Trainer's callback in a job of several processes, which torchrun starts."""
+"""The callback of transformers.Trainer under torchrun."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ TRAINING = """
     out, parts = Path(sys.argv[1]), sys.argv[2:]
     evaluated = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss"}
 
-    class Asks(TrainerCallback):
+    class SaveAtStep2(TrainerCallback):
         def on_step_end(self, args, state, control, **more):
             control.should_save |= state.global_step == 2
 
@@ -41,30 +41,31 @@ TRAINING = """
     for part in parts:
         name, strategy, place = part.split(",")
         callbacks = [AGOPTrainerCallback(out / f"{name}.safetensors", only_correct=False)]
-        strategy, callbacks = ("no", [*callbacks, Asks()]) if strategy == "asked" else (strategy, callbacks)
+        if strategy == "unscheduled":
+            strategy, callbacks = "no", [*callbacks, SaveAtStep2()]
         train(name, strategy, callbacks, out / place if place else None)
 """
 
 
 def torchrun(folder, count, *parts):
-    """Trainings one after the other in a job of `count` processes; what they said."""
+    """Standard error of a torchrun job of `count` processes that runs these trainings one after the other."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    given = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
         [*command, str(script), str(folder), *parts],
-        env=os.environ | given, text=True, capture_output=True, check=False, timeout=600,
+        env=os.environ | environment, text=True, capture_output=True, check=False, timeout=600,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    assert result.returncode == 0, result.stderr
+    return result.stderr
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """Two processes, seven pictures each, two epochs of four steps; then the same from a checkpoint on."""
+    """Two processes with seven images each, two epochs of four steps; then the same, resumed from a checkpoint."""
     folder = tmp_path_factory.mktemp("job")
-    places = {"steps": "checkpoint-2", "epoch": "checkpoint-4", "best": "checkpoint-2", "asked": "checkpoint-2"}
+    places = {"steps": "checkpoint-2", "epoch": "checkpoint-4", "best": "checkpoint-2", "unscheduled": "checkpoint-2"}
     parts = [
         part for strategy, place in places.items()
         for part in (f"{strategy},{strategy},", f"{strategy}-resumed,{strategy},{strategy}/{place}")
@@ -73,7 +74,7 @@ def job(tmp_path_factory):
 
 
 @pytest.mark.parametrize("strategy", ["steps", "epoch", "best"])
-def test_a_job_of_two_goes_on_with_what_both_had(strategy, job):
+def test_two_processes_resume_bitwise_equal(strategy, job):
     folder, _ = job
     whole, resumed = (agop.AGOP.load(folder / f"{strategy}{end}.safetensors") for end in ("", "-resumed"))
     weights = [torch.load(folder / f"{strategy}{end}-rank1.pt") for end in ("", "-resumed")]
@@ -83,15 +84,15 @@ def test_a_job_of_two_goes_on_with_what_both_had(strategy, job):
     assert torch.equal(resumed.diagonal, whole.diagonal)
 
 
-def test_a_checkpoint_out_of_turn_has_one_process_s_part_and_says_so(job):
-    folder, told = job
-    assert agop.AGOP.load(folder / "asked.safetensors").count == 28
-    assert agop.AGOP.load(folder / "asked-resumed.safetensors").count == 28 - 4
-    assert told.count("holds what one of 2 processes collected") == 2
+def test_an_unscheduled_checkpoint_has_the_state_of_one_process_and_warns(job):
+    folder, stderr = job
+    assert agop.AGOP.load(folder / "unscheduled.safetensors").count == 28
+    assert agop.AGOP.load(folder / "unscheduled-resumed.safetensors").count == 28 - 4
+    assert stderr.count("one of 2 processes") == 2
 
 
-def test_one_process_goes_on_with_what_two_had(job):
-    """Two had counted fourteen pictures in four steps; the ten steps that are left to one take two each."""
+def test_one_process_resumes_a_checkpoint_of_two(job):
+    """Two processes counted fourteen images in four steps. One process has ten steps left, with two images each."""
     folder, _ = job
     torchrun(folder, 1, "alone,epoch,epoch/checkpoint-4")
     assert agop.AGOP.load(folder / "alone.safetensors").count == 14 + 20

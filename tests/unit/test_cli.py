@@ -45,7 +45,7 @@ def folder(tmp_path_factory):
     (folder / "needs_package.py").write_text("import no_such_package\n")
     done = run("fit", MODEL[0], "data", *MODEL[1:], "--per-class", folder=folder)
     assert done.returncode == 0, done.stderr
-    assert "of 60 pictures counted" in done.stdout
+    assert "of 60 images counted" in done.stdout
     return folder
 
 
@@ -131,7 +131,7 @@ def test_broken_pictures_are_left_out_and_named(folder):
     assert "1 class folders, the model 2" not in done.stderr
     fitted = run("fit", MODEL[0], "mixed", *MODEL[1:], "--all-samples", "--out", "mixed.safetensors", folder=folder)
     assert fitted.returncode == 0, fitted.stderr
-    assert "1 of 2 pictures counted" in fitted.stdout
+    assert "1 of 2 images counted" in fitted.stdout
     assert "text.png" in fitted.stderr
     assert "has 1 class folders, the model 2 classes" in fitted.stderr
 
@@ -145,7 +145,7 @@ def test_a_bug_in_the_user_s_forward_pass_is_one_line_unless_asked_for(folder):
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        {}['key']\n"
     )
     done = run("fit", "bug:M", "data", "--size", "8", folder=folder)
-    assert done.stderr == "error: KeyError: 'key' (AGOP_TRACEBACK=1 shows where)\n"
+    assert done.stderr == "error: KeyError: 'key' (set AGOP_TRACEBACK=1 for the traceback)\n"
     assert "bug.py" in run_process("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1").stderr
 
 
@@ -155,7 +155,7 @@ def test_class_folders_in_another_order_are_noticed(folder):
         if not (folder / "swapped" / name).exists():
             (folder / "swapped" / name).symlink_to(folder / "data" / source)
     done = run("fit", MODEL[0], "swapped", *MODEL[1:], "--out", "swapped.safetensors", folder=folder)
-    assert "do the class folders a, b stand" in done.stderr
+    assert "are the class folders a, b its classes 0, 1" in done.stderr
 
 
 def test_list_names_every_method():

@@ -1,1 +1,1 @@
-"""The command line: one module for each command."""
+"""Command line: one module per command."""

@@ -178,11 +178,12 @@ def _select(kind: str, names: Names, known: Sequence[str]) -> tuple[str, ...]:
 
 def _processes(jobs: int | None) -> int:
     from agop.errors import InputError
+    from agop.system.processes import available_cores
 
     if jobs is not None and jobs < 1:
         raise InputError(f"jobs is {jobs}: pass 1 or more")
     # Under torchrun the ranks of a machine share its cores.
-    return jobs or max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return jobs or max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _run(

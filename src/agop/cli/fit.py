@@ -1,8 +1,10 @@
-"""`agop fit`: the AGOP of a trained model over a folder of pictures, by one process or by the ranks of torchrun."""
+"""`agop fit`: compute the AGOP of a trained model over a folder of images, in one process or under torchrun."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,24 +12,27 @@ import typer
 from rich.console import Console
 
 from agop.cli import options
-from agop.errors import warn
+from agop.cli.stopping import deferred_signals
+from agop.errors import AGOPError, warn
 
 if TYPE_CHECKING:
-    from agop.pictures.folders import ClassFolders
-    from agop.statistic.agop import AGOP
-    from agop.system.distributed import Ranks
+    from torch import Tensor
 
-# Pictures that are read at once; `fit` decides how many of them are in the model at once.
-_READ_TOGETHER = 32
+    from agop.pictures.folders import Batches, ClassFolders
+    from agop.statistic.agop import AGOP
+
+# Images read at once. `fit` decides how many of them go through the model at once.
+_READ_BATCH = 32
+# Seconds between snapshots under torchrun, where the end of one rank ends all.
 _SNAPSHOT_SECONDS = 60.0
-# Up to so many times 1/classes right is as by chance, of at least so many pictures; of two classes less, 75 % is not.
-_BY_CHANCE, _RATHER_MORE, _TELLING = 1.5, 0.6, 20
+# An accuracy of up to 1.5 times 1/classes, and at most 60 %, over at least 20 images looks like chance.
+_CHANCE_FACTOR, _CHANCE_LIMIT, _CHANCE_IMAGES = 1.5, 0.6, 20
 
 
 def fit(
     model: options.Model,
-    data: Annotated[Path, typer.Argument(help="A folder with a folder of pictures for each class.")],
-    out: Annotated[Path, typer.Option(help="The AGOP file to write.")] = Path("prior.safetensors"),
+    data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
+    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
     classes: options.Classes = None,
     size: options.Size = None,
@@ -35,106 +40,153 @@ def fit(
     std: options.Std = None,
     gray: options.Gray = False,
     batch_size: options.BatchSize = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that read pictures.")] = 0,
-    per_class: Annotated[bool, typer.Option("--per-class", help="Keep a diagonal for each class, too.")] = False,
-    all_samples: Annotated[bool, typer.Option("--all-samples", help="Count wrongly classified samples, too.")] = False,
-    skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Leave out samples with NaN gradients.")] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes that read images.")] = 0,
+    per_class: Annotated[bool, typer.Option("--per-class", help="Also keep one diagonal per class.")] = False,
+    all_samples: Annotated[bool, typer.Option("--all-samples", help="Also count misclassified samples.")] = False,
+    skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Skip samples with NaN or infinite gradients.")] = False,
     snapshot_every: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Seconds after which what is counted so far goes into OUT.part-rankN; 60 in torchrun."
-        ),
+        typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
     device: options.Device = None,
 ) -> None:
-    """Collect the AGOP of a trained model over its training pictures, into one file."""
+    """Compute the AGOP of a trained model over its training images and save it."""
     from agop.pictures.folders import ClassFolders
     from agop.statistic.fitting import fit as fit_model
-    from agop.system.distributed import ranks
+    from agop.system.distributed import barrier, process_group, rank_and_world_size
 
-    how = options.preprocessing(model, size, mean, std, gray)
-    with ranks(gpus=device is None or device.startswith("cuda")) as here:
-        if here.first:
+    preprocessing = options.preprocessing(model, size, mean, std, gray)
+    with process_group(gpus=device is None or device.startswith("cuda")):
+        rank, world_size = rank_and_world_size()
+        if rank == 0:
             options.check_out(out)
-        pictures = ClassFolders(data, how)
-        placed = options.load_model_on_device(model, weights, classes, device)
-        chosen: dict[str, Any] = {"only_correct": not all_samples, "per_class": per_class}
-        chosen["nan"] = "skip" if skip_nan else "raise"
-        part = _Part(out, pictures, here)
-        _check_same(here, placed, part, chosen)
-        if here.count > 1 and snapshot_every is None:
+        images = ClassFolders(data, preprocessing)
+        loaded = options.load_model_on_device(model, weights, classes, device)
+        rule: dict[str, Any] = {
+            "only_correct": not all_samples,
+            "per_class": per_class,
+            "nan": "skip" if skip_nan else "raise",
+        }
+        description = _describe(images)
+        _check_same(loaded, description, rule)
+        if world_size > 1 and snapshot_every is None:
             snapshot_every = _SNAPSHOT_SECONDS
-        prior = fit_model(
-            placed,
-            pictures.share(here.rank, here.count).batches(batch_size or _READ_TOGETHER, workers),
-            progress=here.first,
-            batch_size=batch_size,
-            snapshot=None if snapshot_every is None else part.write,
-            snapshot_every=snapshot_every or 0,
-            **chosen,
-        )
-        prior = replace(prior, provenance=replace(prior.provenance, data=part.data))
-        if here.first:
-            prior.save(out)
-        here.meet()  # the whole is there before its parts go
+        part = _Part(out, description, rank, world_size)
+        with part.mentioned_in_errors():
+            prior = fit_model(
+                loaded,
+                _BatchesThenBarrier(images.share(rank, world_size).batches(batch_size or _READ_BATCH, workers)),
+                progress=rank == 0,
+                batch_size=batch_size,
+                snapshot=None if snapshot_every is None else part.write,
+                snapshot_every=snapshot_every or 0,
+                **rule,
+            )
+            prior = _with_provenance(prior, description)
+            if rank == 0:
+                prior.save(out)
+            barrier()  # the parts stay until the whole file is written
         if snapshot_every is not None:
             part.path.unlink(missing_ok=True)
-    if here.first:
-        _tell(prior, pictures, data, out)
+    if rank == 0:
+        _print_result(prior, images, data, out)
         if not all_samples:
-            _warn_if_by_chance(prior, pictures, weights)
+            _warn_if_chance(prior, images, weights)
+
+
+def _describe(images: ClassFolders) -> dict[str, Any]:
+    """Classes, preprocessing and a digest of the images, for the provenance."""
+    return {
+        "classes": images.classes,
+        "preprocessing": images.preprocessing.to_dict(),
+        "pictures": images.told(),
+    }
+
+
+def _check_same(model: Any, description: dict[str, Any], rule: dict[str, Any]) -> None:
+    """Raise unless all ranks have the same model, images and options: otherwise their sums can't be added."""
+    from agop.model.fingerprint import fingerprint
+    from agop.system.distributed import check_same_on_all_ranks
+
+    images = "{count} ({names})".format(**description["pictures"])
+    settings = {"model": fingerprint(model), "images": images, "preprocessing": description["preprocessing"]}
+    check_same_on_all_ranks(settings | rule)
+
+
+def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: Any) -> AGOP:
+    from agop.statistic.provenance import DataProvenance
+
+    return replace(prior, provenance=replace(prior.provenance, data=DataProvenance.from_dict(data), **entries))
+
+
+def _classes_and_skipped(prior: AGOP) -> tuple[int, int]:
+    """Number of classes of the model, and number of samples skipped for NaN or infinite gradients."""
+    return prior.provenance.classes, prior.provenance.skipped
+
+
+@dataclass(frozen=True)
+class _BatchesThenBarrier:
+    """Batches of one rank, then a barrier: a missing rank is named before the ranks add their sums."""
+
+    batches: Batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        from agop.system.distributed import barrier
+
+        yield from self.batches
+        barrier()
 
 
 class _Part:
-    """What one rank has counted so far, as an AGOP file beside the whole, for `agop merge`."""
+    """Snapshots of one rank as an AGOP file next to OUT. `agop merge` joins those of all ranks."""
 
-    def __init__(self, out: Path, pictures: ClassFolders, here: Ranks) -> None:
-        from agop.statistic.provenance import DataProvenance
-
-        self.path = out.with_name(f"{out.stem}.part-rank{here.rank}{out.suffix}")
-        self.told: dict[str, Any] = {
-            "classes": pictures.classes,
-            "preprocessing": pictures.preprocessing.to_dict(),
-            "pictures": pictures.told(),
-        }
-        self.data = DataProvenance.from_dict(self.told)
-        self.here = here
+    def __init__(self, out: Path, description: dict[str, Any], rank: int, world_size: int) -> None:
+        self.path = out.with_name(f"{out.stem}.part-rank{rank}{out.suffix}")
+        self.written = False
+        self._description, self._place = description, {"rank": rank, "ranks": world_size}
 
     def write(self, prior: AGOP) -> None:
-        """Write it, whole, over the last one."""
-        provenance = replace(prior.provenance, data=self.data, rank=self.here.rank, ranks=self.here.count)
-        replace(prior, provenance=provenance).save(self.path)
-        self.here.kept = f"what was counted so far is in {self.path}"
+        """Replace the previous snapshot."""
+        with deferred_signals():  # torchrun's SIGTERM must not cut off the last snapshot
+            _with_provenance(prior, self._description, **self._place).save(self.path)
+            self.written = True
+
+    @contextmanager
+    def mentioned_in_errors(self) -> Iterator[None]:
+        """Add the last snapshot to the message of whatever ends the work early."""
+        try:
+            yield
+        except (AGOPError, KeyboardInterrupt) as error:
+            if self.written:
+                kept = f"the last snapshot is in {self.path}"
+                error.args = (f"{error}; {kept}" if str(error) else kept,)
+            raise
 
 
-def _check_same(here: Ranks, model: Any, part: _Part, chosen: dict[str, Any]) -> None:
-    """Raise unless all ranks have the same model, pictures and options: shares of different things have no mean."""
-    from agop.model.fingerprint import fingerprint
-
-    listed, form = "{count} ({names})".format(**part.told["pictures"]), part.told["preprocessing"]
-    here.same({"model": fingerprint(model), "pictures": listed, "form": form} | chosen)
-
-
-def _tell(prior: AGOP, pictures: ClassFolders, data: Path, out: Path) -> None:
+def _print_result(prior: AGOP, images: ClassFolders, data: Path, out: Path) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{prior.count:,} of {len(pictures):,} pictures counted")
-    if len(pictures.classes) != prior.provenance.classes:
-        warn(f"{data} has {len(pictures.classes)} class folders, the model {prior.provenance.classes} classes")
-    if prior.provenance.skipped:
-        console.print(f"{prior.provenance.skipped:,} left out: NaN or infinite gradients")
+    console.print(f"{prior.count:,} of {len(images):,} images counted")
+    classes, skipped = _classes_and_skipped(prior)
+    if len(images.classes) != classes:
+        warn(f"{data} has {len(images.classes)} class folders, the model {classes} classes")
+    if skipped:
+        console.print(f"{skipped:,} skipped: NaN or infinite gradients")
     console.print(f"wrote {out}: {prior!r}")
 
 
-def _warn_if_by_chance(prior: AGOP, pictures: ClassFolders, weights: Path | None) -> None:
-    """Warn if the model is right about as often as one that knows nothing."""
-    classes, right = prior.provenance.classes or len(pictures.classes), prior.count / len(pictures)
-    enough = len(pictures) >= _TELLING and right <= min(_BY_CHANCE / classes, _RATHER_MORE)
-    if not enough and right * classes >= 1:
+def _warn_if_chance(prior: AGOP, images: ClassFolders, weights: Path | None) -> None:
+    """Warn if the model's accuracy looks like chance."""
+    (classes, _), accuracy = _classes_and_skipped(prior), prior.count / len(images)
+    looks_like_chance = len(images) >= _CHANCE_IMAGES and accuracy <= min(_CHANCE_FACTOR / classes, _CHANCE_LIMIT)
+    if not looks_like_chance and accuracy * classes >= 1:
         return
-    asked = "were its weights given (--weights), " if weights is None else ""
-    folders = ", ".join(pictures.classes[:5])
+    forgotten = "did you forget --weights, " if weights is None else ""
+    folders = ", ".join(images.classes[:5])
     warn(
-        f"the model is right on {100 * right:.0f} % of the pictures of {classes} classes, hardly better than chance: "
-        f"{asked}do the class folders {folders} stand, in this order, for its classes 0, 1, …, and are size, mean and "
-        "std as in training?"
+        f"the model classifies {100 * accuracy:.0f} % of the images correctly, hardly better than chance for {classes} "
+        f"classes: {forgotten}are the class folders {folders} its classes 0, 1, … in this order, and are size, mean "
+        "and std as in training?"
     )

@@ -1,4 +1,4 @@
-"""`agop list`: what there is to choose from."""
+"""`agop list`: available methods, metrics, scenarios and models."""
 
 from __future__ import annotations
 
@@ -9,40 +9,37 @@ from rich.table import Table
 
 
 def list_() -> None:
-    """List the methods with their options, the metrics, the scenarios, and the ways to name a model."""
+    """List the methods with their options, the metrics, the scenarios, and how to name a model."""
     from agop import methods, metrics, scenarios
     from agop.model.loading import FORMS
 
     console = Console(highlight=False)
-    table = Table("method", "needs", "what it shows", "options", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    told = methods.descriptions(methods.names())
+    method_table = _table("method", "needs", "description", "options")
+    descriptions = methods.descriptions(methods.names())
     for name in methods.names():
         method = methods.get(name)
         options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
         needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
-        table.add_row(name, ", ".join(needs) or "nothing", told[name], options)
-    console.print(table)
-    console.print(
-        "captum:NAME is an attribution of Captum's, if that is installed: captum:DeepLift, captum:Occlusion …"
-    )
-    console.print(
-        "package.module:CLASS is a method of your own, a subclass of agop.methods.Method, or an object of one"
-    )
-    console.print()
-    scores = Table("metric", "better", "what it says", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        method_table.add_row(name, ", ".join(needs) or "nothing", descriptions[name], options)
+    console.print(method_table)
+    console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
+    console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
+    metric_table = _table("metric", "better", "description")
     for name in metrics.names():
         metric = metrics.get(name)
         better = "higher" if metric.higher_is_better else "lower"
-        scores.add_row(name, better, (metric.__doc__ or "").strip().splitlines()[0])
-    console.print(scores)
-    console.print()
-    tasks = Table("scenario", "benchmark", "backgrounds", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        metric_table.add_row(name, better, (metric.__doc__ or "").strip().splitlines()[0])
+    scenario_table = _table("scenario", "benchmark", "backgrounds")
     for name in scenarios.names():
         scenario = scenarios.get(name)
-        tasks.add_row(name, scenario.benchmark, ", ".join(scenario.backgrounds))
-    console.print(tasks)
-    console.print()
-    models = Table("model", "what it names", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        scenario_table.add_row(name, scenario.benchmark, ", ".join(scenario.backgrounds))
+    model_table = _table("model", "description")
     for form, meaning in FORMS.items():
-        models.add_row(form, meaning)
-    console.print(models)
+        model_table.add_row(form, meaning)
+    for table in (metric_table, scenario_table, model_table):
+        console.print()
+        console.print(table)
+
+
+def _table(*columns: str) -> Table:
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,8 +1,9 @@
-"""The command line: one file a command."""
+"""The `agop` command."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from importlib import metadata
@@ -21,7 +22,7 @@ from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
 from agop.cli.report import report
-from agop.cli.stopping import stoppable
+from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
 
 cli = typer.Typer(
@@ -32,9 +33,7 @@ cli = typer.Typer(
 )
 cli.command("fit")(stoppable("nothing was written to {out}")(fit))
 cli.command("merge")(merge)
-cli.command("explain")(
-    stoppable("pictures that are done stay in {out}/, without maps.safetensors and manifest.json")(explain)
-)
+cli.command("explain")(stoppable("finished images stay in {out}/, without maps.safetensors and manifest.json")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("app")(page)
 cli.command("list")(list_)
@@ -44,28 +43,32 @@ cli.add_typer(data, name="data")
 
 
 def main() -> None:
-    """Run a command; an error made on purpose is one line, not a traceback."""
+    """Run the command line. An error of agop's own is one line, not a traceback."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         console.print("[yellow]warning:[/]", escape(str(message)))
 
+    def fail(message: str, code: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another rank's end must not cut this message off
+        console.print("[red]error:[/]", escape(message))
+        sys.exit(code)
+
     warnings.showwarning = show
-    try:
-        cli()
-    except AGOPError as error:
-        console.print("[red]error:[/]", escape(str(error)))
-        sys.exit(2)
-    except Exception as error:
-        if os.environ.get("AGOP_TRACEBACK"):
-            raise
-        console.print("[red]error:[/]", escape(f"{type(error).__name__}: {error}") + " (AGOP_TRACEBACK=1 shows where)")
-        sys.exit(1)
+    with sigterm_as_interrupt():
+        try:
+            cli()
+        except AGOPError as error:
+            fail(str(error), 2)
+        except Exception as error:
+            if os.environ.get("AGOP_TRACEBACK"):
+                raise
+            fail(f"{type(error).__name__}: {error} (set AGOP_TRACEBACK=1 for the traceback)", 1)
 
 
 @cli.callback(invoke_without_command=True)
 def version(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and leave.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     """Explain image classifiers with the Average Gradient Outer Product."""
     if version:

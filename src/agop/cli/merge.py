@@ -1,4 +1,4 @@
-"""`agop merge`: AGOP files made on several machines as one."""
+"""`agop merge`: join AGOP files of one model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 
 
 def merge(
-    files: Annotated[list[Path], typer.Argument(help="AGOP files of one model over different pictures.")],
-    out: Annotated[Path, typer.Option(help="The AGOP file to write.")] = Path("merged.safetensors"),
+    files: Annotated[list[Path], typer.Argument(help="AGOP files of one model over different images.")],
+    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("merged.safetensors"),
 ) -> None:
-    """Join AGOP files that were made apart, from one model and different pictures, into the one of all pictures."""
+    """Join AGOP files of one model over different images into one file."""
     from agop.cli.options import check_out
     from agop.statistic.agop import AGOP
     from agop.statistic.merging import merge as merge_priors

@@ -1,10 +1,12 @@
-"""What a command says when Ctrl-C stops it."""
+"""Ctrl-C and SIGTERM: the command ends with one line that says what is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 
@@ -12,22 +14,58 @@ Command = Callable[..., None]
 
 
 def stoppable(kept: str = "") -> Callable[[Command], Command]:
-    """A command that says on Ctrl-C, in one line, what stays of its work.
+    """Decorate a command: when it's stopped, print what is kept of its work.
 
-    That is what the KeyboardInterrupt says, else `kept`, in which {out} is the command's option.
+    That is the message of the KeyboardInterrupt, or `kept`, in which {out} is the command's option.
     """
 
-    def with_a_last_word(command: Command) -> Command:
+    def decorate(command: Command) -> Command:
         @wraps(command)
         def run(**options: Any) -> None:
             try:
                 command(**options)
-            except KeyboardInterrupt as stopped:
-                told = str(stopped) or kept.format(**options)
+            except KeyboardInterrupt as stop:
+                message = str(stop) or kept.format(**options)
                 console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-                console.print(f"stopped: {told}" if told else "stopped")
+                console.print(f"stopped: {message}" if message else "stopped")
                 raise
 
         return run
 
-    return with_a_last_word
+    return decorate
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on the first SIGTERM and ignore further ones. The old handler returns at the end.
+
+    torchrun sends SIGTERM when another rank has ended, and also after Ctrl-C.
+    """
+
+    def interrupt(*_: Any) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block, not inside it."""
+    received: list[int] = []
+
+    def remember(number: int, _: Any) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

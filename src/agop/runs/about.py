@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agop.system.files import write_atomically
+from agop.system.processes import available_cores
 
 _PACKAGES = ("agop", "torch", "numpy")
 
@@ -28,7 +29,7 @@ def save_about(folder: Path, **facts: Any) -> None:
         "hardware": {
             "processor": _processor(),
             "machine": platform.machine(),
-            "cores": os.cpu_count(),
+            "cores": available_cores(),
             "memory": _memory(),
             "system": platform.system(),
         },

@@ -1,1 +1,1 @@
-"""Files, processes, progress bars, and torch.distributed."""
+"""Files, worker processes, progress bars and torch.distributed."""

@@ -1,4 +1,4 @@
-"""A progress bar with the time left, on a terminal's standard error or in a notebook."""
+"""Progress bar with the remaining time, on a terminal's standard error or in a notebook."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """The items one by one, with a bar while they go by; `total` is for items that do not know how many they are."""
-    if not show or multiprocessing.parent_process() is not None:  # a worker's bar would draw over its parent's
+    """Yield the items and show a progress bar. `total` is for items without a length."""
+    if not show or multiprocessing.parent_process() is not None:  # a worker's bar would overwrite its parent's
         yield from items
         return
     total = len(items) if isinstance(items, Sized) else total
@@ -24,7 +24,7 @@ def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool
 
 
 def _bar() -> Progress:
-    # rich draws from Python's generator when it is imported, which a training must not notice.
+    # Importing rich draws from Python's random generator, which must not change a training.
     state = random.getstate()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
