@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from agop.cli import options
-from agop.errors import InputError
+from agop.errors import InputError, warn
 
 
 def explain(
@@ -38,8 +38,11 @@ def explain(
     """Explain pictures: an overlay PNG each, the raw maps in one file, and a JSON manifest."""
     from agop import methods
     from agop.methods.base import takes_layer
+    from agop.pictures.class_names import class_names
     from agop.pictures.explained import Explainer
+    from agop.pictures.explanation_folder import ExplanationFolder, common_folder
     from agop.statistic.agop import AGOP
+    from agop.system.progress import track
 
     chosen = method or (["agop-weighted"] if prior else ["vanilla"])
     if layer is not None and not any(takes_layer(methods.get(name)) for name in chosen):
@@ -52,13 +55,21 @@ def explain(
     files = _files(pictures)
     network = options.load_model_on_device(model, weights, classes, device)
     explainer = Explainer(
-        network, chosen, how, statistic, target, layer, batch_size,
-        names=() if statistic is None else statistic.class_names,
+        network, chosen, how, statistic, target, layer, batch_size, names=class_names(statistic)
     )  # fmt: skip
-    about = {"model": model, "weights": weights and str(weights), "prior": prior and str(prior)}
-    written = explainer.write(files, out, about)
+    skipped: list[str] = []
+
+    def skip(message: str) -> None:
+        skipped.append(message)
+        warn(f"skipped: {message}")
+
+    folder = ExplanationFolder(out, explainer, common_folder(files))
+    for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
+        folder.add(explained)
+    folder.finish(options.manifest_source(model, weights, prior), skipped)
+    count = len(folder.entries)
     Console(soft_wrap=True, highlight=False, markup=False).print(
-        f"wrote {written} picture{'' if written == 1 else 's'}, maps.safetensors and manifest.json to {out}/"
+        f"wrote {count} image{'' if count == 1 else 's'}, maps.safetensors and manifest.json to {out}/"
     )
 
 

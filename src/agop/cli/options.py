@@ -35,6 +35,8 @@ Mean = Annotated[
     str | None, typer.Option(help="Mean of the channels, as 0.5 or 0.5,0.5,0.5. A library's model: its own. Else 0.")
 ]
 Std = Annotated[str | None, typer.Option(help="Standard deviation of the channels, likewise; else 1.")]
+Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
+Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
 Gray = Annotated[bool, typer.Option("--gray", help="The model takes one channel.")]
 BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Pictures in the model at once; by default what suits their size.")
@@ -116,6 +118,12 @@ def load_model_on_device(spec: str, weights: Path | None, classes: int | None, d
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used here: {error}") from error
+
+
+def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dict[str, str | None]:
+    """Where a model came from, for a manifest."""
+    files = {"weights": weights, "prior": prior}
+    return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
 def check_out(path: Path) -> None:

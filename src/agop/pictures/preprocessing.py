@@ -52,10 +52,10 @@ class Preprocessing:
             with Image.open(path) as file:
                 upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         except UnidentifiedImageError as error:
-            raise FileError(f"{path} cannot be read as a picture: its content is none that Pillow knows") from error
+            raise FileError(f"{path} can't be read as an image: unknown format") from error
         except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise FileError(f"{path} cannot be read as a picture: {reason}") from error
+            raise FileError(f"{path} can't be read as an image: {reason}") from error
         return self.cut(upright, Image.Resampling[self.interpolation.upper()])
 
     def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import agop
-from agop.app.fields import Fields
-from agop.app.session import Session
-from agop.cli.app import load
-from agop.errors import InputError
+from agop.cli.app import load_session
+from agop.errors import AGOPWarning, InputError
 from agop.pictures.preprocessing import Preprocessing
 from tests.command import run
 
@@ -105,13 +104,12 @@ def test_evaluate_takes_the_size_from_the_prior(folder):
 def test_the_app_takes_the_size_from_the_prior(folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    fields = Fields("hooked_networks:grey", weights="grey.safetensors", prior="grey.told.safetensors")
-    session = Session(load, fields)
-    assert session.loaded.names == ("cat", "dog")
-    notes = session.load(Fields("hooked_networks:grey", weights="grey.safetensors", prior="grey.prior.safetensors"))
-    assert session.loaded.preprocessing == Preprocessing((24, 40), gray=True)
-    assert len(notes) == 1
-    assert "as in training" in notes[0]
+    model, weights = "hooked_networks:grey", Path("grey.safetensors")
+    session = load_session(model, weights, Path("grey.told.safetensors"))
+    assert session.explainer.names == ("cat", "dog")
+    with pytest.warns(AGOPWarning, match="as in training"):
+        session = load_session(model, weights, Path("grey.prior.safetensors"))
+    assert session.explainer.preprocessing == Preprocessing((24, 40), gray=True)
 
 
 def test_saving_what_does_not_fit_the_prior_is_a_mistake(tmp_path):

@@ -126,7 +126,7 @@ def test_broken_pictures_are_left_out_and_named(folder):
     Image.new("L", (8, 8), 90).save(folder / "mixed" / "a" / "good.png")
     done = run("explain", MODEL[0], "mixed", *MODEL[1:], "--out", "mixed-out", folder=folder)
     assert done.returncode == 0
-    assert "text.png cannot be read as a picture" in done.stderr
+    assert "text.png can't be read as an image" in done.stderr
     assert len(json.loads((folder / "mixed-out" / "manifest.json").read_text())["skipped"]) == 1
     assert "1 class folders, the model 2" not in done.stderr
     fitted = run("fit", MODEL[0], "mixed", *MODEL[1:], "--all-samples", "--out", "mixed.safetensors", folder=folder)
@@ -199,7 +199,7 @@ def test_help_does_not_wait_for_torch():
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--prior", "w.pt"], "w.pt is not an AGOP file"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "5"], "target 5 of sample 0"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "gradcam", "--layer", "conv9"], "no layer 'conv9'"),
-        (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of these files could be read"),
+        (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of the files could be read"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--device", "cuda"], "cuda"),
     ],
 )
