@@ -14,7 +14,7 @@ from agop.app.session import Outcome, Session
 from agop.pictures.class_names import class_name
 from agop.pictures.explained import Explained
 from agop.pictures.heat import Picture, heat
-from agop.pictures.sheets import shaded, shares, told
+from agop.pictures.sheets import label, shares, tile
 
 # Larger images are sent as JPEG, so that fifty images by nine methods still fit in a page.
 _LOSSLESS = 64
@@ -84,7 +84,7 @@ def card(explained: Explained, names: Sequence[str]) -> str:
     places, top = shares(maps)
     figures = [_figure("image", f"the image {file}", explained.picture)]
     for method, place in places.items():
-        figures.append(_figure(told(method, maps[method]), f"{method} of {file}", shaded(explained.picture, place)))
+        figures.append(_figure(label(method, maps[method]), f"{method} of {file}", tile(explained.picture, place)))
     return (
         f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
         f"{escape(class_name(names, explained.predicted))} <span>({_likely(explained.probability)})</span></h3>"

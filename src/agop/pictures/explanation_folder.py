@@ -20,7 +20,7 @@ from agop import methods
 from agop.errors import InputError
 from agop.model.fingerprint import fingerprint
 from agop.pictures.explained import Explained, Explainer
-from agop.pictures.sheets import sheet, shown
+from agop.pictures.sheets import large_tile, sheet
 from agop.system.files import write_atomically
 
 
@@ -72,7 +72,7 @@ class ExplanationFolder:
     def _drawn(self, explained: Explained) -> Image.Image:
         maps = {name: saliency.numpy() for name, saliency in explained.maps.items()}
         if len(maps) == 1:
-            return shown(explained.picture, next(iter(maps.values())))
+            return large_tile(explained.picture, next(iter(maps.values())))
         return sheet(explained.picture, maps, self.explainer.caption(explained))
 
     def _configuration(self) -> dict[str, Any]:

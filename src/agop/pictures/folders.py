@@ -32,7 +32,7 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
         self.preprocessing = preprocessing
         self.files = [(path, index) for index, name in enumerate(self.classes) for path in image_files(folder / name)]
         if not self.files:
-            raise InputError(f"{folder} holds no pictures in class folders: put them in {folder}/CLASS/NAME.png")
+            raise InputError(f"{folder} has no images in class folders: put them in {folder}/CLASS/NAME.png")
 
     def __len__(self) -> int:
         return len(self.files)
