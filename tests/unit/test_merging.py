@@ -261,7 +261,7 @@ def of_pictures(folder, names, rank=None, ranks=2, equal=False):
     pictures = ClassFolders(folder, Preprocessing())
     prior = fitted(samples=slice(0, 20) if equal else slice(0, 1 + len(names) // (2 if rank is None else 3)))
     place = {} if rank is None else {"rank": rank, "ranks": ranks}
-    return replace(prior, provenance=prior.provenance | place | {"data": {"pictures": pictures.told()}})
+    return replace(prior, provenance=prior.provenance | place | {"data": {"pictures": pictures.summary()}})
 
 
 def test_pictures_that_would_count_twice_are_refused(tmp_path):

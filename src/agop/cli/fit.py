@@ -92,7 +92,7 @@ class _Part:
         self.told: dict[str, Any] = {
             "classes": pictures.classes,
             "preprocessing": pictures.preprocessing.to_dict(),
-            "pictures": pictures.told(),
+            "pictures": pictures.summary(),
         }
         self.here = here
 

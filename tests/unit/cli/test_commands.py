@@ -182,7 +182,7 @@ def test_help_does_not_wait_for_torch():
         (["fit", "agop.networks:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
         (["fit", "agop.networks:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
         (["fit", "slow:never", "data", "--out", "data"], "out data is a folder: give a file"),
-        (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt is no folder, or may not be written to"),
+        (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt isn't a writable folder"),
         (["bench", "xai-tris", "--method", "captum:Saliency@black"], "captum:Saliency has no variant 'black'"),
         (["fit", "resnet18", "data"], "does not name a model"),
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
@@ -264,7 +264,7 @@ def test_evaluate_names_the_mask_that_does_not_fit(folder, tmp_path):
         Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(tmp_path / kind / "a.png")
     done = run("evaluate", MODEL[0], tmp_path / "p", tmp_path / "m", *MODEL[1:], folder=folder)
     assert done.returncode == 2
-    assert "is 9×9, its picture 8×8" in done.stderr
+    assert "is 9×9, its image 8×8" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -278,4 +278,4 @@ def test_pictures_are_prepared_as_those_of_the_prior_unless_told_otherwise(folde
     how = json.loads((folder / "asprior" / "manifest.json").read_text())["preprocessing"]
     assert how == {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
     other = run("explain", *bare, "data/class0", "--mean", "0.4", "--out", "other", folder=folder)
-    assert "mean [0.5] then, [0.4] now" in other.stderr
+    assert "mean [0.5], now [0.4]" in other.stderr
