@@ -72,14 +72,14 @@ class Page:
         forget(self.folder)
         try:
             if not files:
-                raise InputError("there is no image: drop one or more, and press Explain")
+                raise InputError("no image uploaded: drop one or more, and press Explain")
             outcome = self.session.explain([Path(file) for file in files], names, progress)
-            done = bool(outcome.results and outcome.explainer.methods)
-            path = str(write_zip(outcome, self.session.about, self.folder)) if done else None
+            complete = bool(outcome.results and outcome.explainer.methods)
+            path = str(write_zip(outcome, self.session.about, self.folder)) if complete else None
         except Exception as error:  # a user's own model may raise anything
             message = str(error) if isinstance(error, AGOPError) else f"{type(error).__name__}: {error}"
             return [cards.lines("Error", [message], "skipped"), gradio.update(visible=False)]
-        return [cards.page_of(outcome), gradio.update(value=path, visible=done)]
+        return [cards.page_of(outcome), gradio.update(value=path, visible=complete)]
 
     def example(self, event: gradio.SelectData) -> list[str]:
         """The example image that was clicked, as an upload."""

@@ -24,7 +24,7 @@ def class_names(prior: AGOP | None, file: Path | None = None, count: int | None 
 
 
 def class_name(names: Sequence[str], index: int) -> str:
-    """Name of one class; "class 3" if there is no name for it."""
+    """Name of one class; "class 3" if it has no name."""
     return names[index] if index < len(names) else f"class {index}"
 
 

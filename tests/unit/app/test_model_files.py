@@ -16,7 +16,7 @@ from agop.model.fingerprint import fingerprint
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"model": "nowhere:net"}, ModelError, "there is no module nowhere"),
+        ({"model": "nowhere:net"}, ModelError, "nowhere"),
         ({"model": "torchvision:resnet18"}, ModelError, "doesn't download weights for torchvision:resnet18"),
         ({"model": "timm:resnet18"}, ModelError, "doesn't download weights"),
         ({"model": "hf:microsoft/resnet-50"}, ModelError, "isn't a local folder, and the app doesn't download"),
