@@ -235,6 +235,28 @@ def test_other_sites_and_other_files_are_rejected(server):
     assert status(f"{server}/gradio_api/file={example.WEIGHTS}") == 403
 
 
+def explain_path(server, path):
+    """The server's answer to a request that names a file as if it had been uploaded."""
+    with urllib.request.urlopen(f"{server}/config", timeout=30) as answer:
+        event = next(event for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 2)
+    session = f"session-{abs(hash(path))}"
+    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}}], ["vanilla"]]
+    body = json.dumps({"data": data, "fn_index": event["id"], "session_hash": session}).encode()
+    assert status(f"{server}/gradio_api/queue/join", body) == 200
+    with urllib.request.urlopen(f"{server}/gradio_api/queue/data?session_hash={session}", timeout=60) as stream:
+        lines = (json.loads(line.removeprefix(b"data: ")) for line in stream if line.startswith(b"data: "))
+        return next(line for line in lines if line["msg"] == "process_completed")
+
+
+def test_request_can_name_uploaded_files_only(server, tmp_path):
+    path = tmp_path / "private.png"
+    path.write_bytes(example.images()[0].read_bytes())
+    for name in (str(path), "/etc/hostname", f"{server}/favicon.ico"):
+        answer = explain_path(server, name)
+        assert not answer["success"]
+        assert "agop-" not in json.dumps(answer["output"])
+
+
 def test_public_address_warns_and_rejects_other_sites(tmp_path):
     with serving(tmp_path, "--host", "0.0.0.0") as (address, _):
         assert "everybody who can reach 0.0.0.0 can upload images" in (tmp_path / "errors").read_text()

@@ -59,8 +59,10 @@ class Page:
                     download = gradio.DownloadButton(label, visible=False, elem_id="download")
                 with gradio.Column(scale=3, min_width=320):
                     answers = gradio.HTML(_EMPTY, elem_id="answers", apply_default_css=False)
-            event: dict[str, Any] = {"fn": self.explain, "inputs": [images, names], "outputs": [answers, download],
-                     "concurrency_id": "model", "api_visibility": "private"}  # fmt: skip
+            event: dict[str, Any] = {
+                "fn": self.explain, "inputs": [images, names], "outputs": [answers, download],
+                "concurrency_id": "model", "api_visibility": "private",
+            }  # fmt: skip
             button.click(**event)
             images.upload(**event)
             if gallery is not None:
@@ -105,8 +107,11 @@ def application(page: Page, host: str) -> Guard:
     """The page as an ASGI app, behind its guard."""
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     theme.set(block_info_text_color="*neutral_500", block_info_text_color_dark="*neutral_400")
+    blocks = page.blocks()
+    # Gradio checks that a request names uploaded files only if this is set. launch() sets it, mounting doesn't.
+    blocks.has_launched = True
     app = gradio.mount_gradio_app(
-        FastAPI(docs_url=None, redoc_url=None, openapi_url=None), page.blocks(), path="/", footer_links=[],
+        FastAPI(docs_url=None, redoc_url=None, openapi_url=None), blocks, path="/", footer_links=[],
         run_history=False, max_file_size=MOST_SENT_BYTES, ssr_mode=False, enable_monitoring=False, pwa=False,
         mcp_server=False, theme=theme, css=cards.STYLE + _GRADIO_STYLE,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Make the example's files again: `python -m agop.app.example.make [FOLDER]`. The same seed gives the same files."""
+"""Make the example's files again: `python -m agop.app.example.make [FOLDER]`. Same seed, same files, up to rounding."""
 
 from __future__ import annotations
 
