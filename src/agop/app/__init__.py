@@ -1,13 +1,13 @@
-"""`agop app`: a page on which a person explains their own pictures. Its Gradio is an extra, imported when it starts."""
+"""`agop app`: a web page that explains uploaded images. Needs Gradio (the extra `app`), imported when it starts."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-from agop.errors import ModelError
+from agop.errors import MissingExtraError
 
 
 def check_installed() -> None:
-    """Raise unless the extra is there."""
+    """Raise MissingExtraError if Gradio isn't installed."""
     if find_spec("gradio") is None:
-        raise ModelError("agop app needs gradio: pip install 'agop[app]'")
+        raise MissingExtraError("agop app", "gradio", "app")

@@ -1,27 +1,31 @@
-"""The answers as HTML: a card a picture, with every map on one scale under its colour bar."""
+"""Results as HTML: a card per image, with all maps on one scale and its colour bar."""
 
 from __future__ import annotations
 
 import base64
+import html
 import io
 from collections.abc import Sequence
-from html import escape as escaped
 
 import numpy as np
 from PIL import Image
 
-from agop.app.session import Loaded, Outcome, Result
+from agop.app.session import Outcome, Session
+from agop.pictures.class_names import class_name
+from agop.pictures.explained import Explained
 from agop.pictures.heat import Picture, heat
-from agop.pictures.sheets import shaded, shares, told
+from agop.pictures.sheets import label, shares, tile
 
-# Larger pictures are sent as JPEG: fifty of them by nine methods should still go through a page.
+# Larger images are sent as JPEG, so that fifty images by nine methods still fit in a page.
 _LOSSLESS = 64
+_LISTED_CLASSES = 5
 _STOPS = ",".join(f"rgb({r},{g},{b})" for r, g, b in heat(np.linspace(0, 1, 17)[None], 1.0)[0].tolist())
 
 STYLE = f"""
 .agop-lines {{ margin: 0 0 12px; padding: 10px 14px; border-radius: 8px; border: 1px solid var(--border-color-primary);
   background: var(--background-fill-secondary); overflow-wrap: anywhere; }}
-.agop-lines.refused {{ border-left: 4px solid #d9480f; }}
+.agop-model {{ margin: 0 0 4px; overflow-wrap: anywhere; }}
+.agop-lines.skipped {{ border-left: 4px solid #d9480f; }}
 .agop-lines b {{ display: block; }}
 .agop-lines ul {{ margin: 4px 0 0; padding-left: 20px; list-style: disc; }}
 .agop-card {{ margin: 0 0 16px; padding: 14px; border-radius: 8px; border: 1px solid var(--border-color-primary);
@@ -44,50 +48,48 @@ STYLE = f"""
 
 
 def escape(text: str) -> str:
-    """The text as it stands, also for Gradio, which fills in templates with braces and dollar signs."""
-    return escaped(text).translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
+    """HTML that shows the text literally, also in Gradio, which fills templates with braces and dollar signs."""
+    return html.escape(text).translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
 
 
 def page_of(outcome: Outcome) -> str:
-    """All that an outcome has to show."""
-    parts = [lines("Left out", outcome.refused, "refused"), lines("To know", outcome.notes, "notes")]
-    return "".join(parts + [card(result, outcome.methods) for result in outcome.results])
+    """Boxes with skipped files and notes, then a card per image."""
+    parts = [lines("Skipped", outcome.skipped, "skipped"), lines("Notes", outcome.notes, "notes")]
+    return "".join(parts + [card(result, outcome.explainer.names) for result in outcome.results])
 
 
 def lines(title: str, texts: Sequence[str], kind: str) -> str:
-    """A box with a line for each text, or nothing."""
+    """A box with a line per text; empty without texts."""
     if not texts:
         return ""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    role = "alert" if kind == "refused" else "note"
+    role = "alert" if kind == "skipped" else "note"
     return f'<div class="agop-lines {kind}" role="{role}"><b>{escape(title)}</b><ul>{items}</ul></div>'
 
 
-def about(loaded: Loaded, notes: Sequence[str] = ()) -> str:
-    """What is loaded, and what is to know about it."""
-    size = "×".join(map(str, loaded.preprocessing.size))
-    channels = "grey" if loaded.preprocessing.gray else "RGB"
-    prior = "no AGOP file" if loaded.prior is None else repr(loaded.prior)
-    name = f"<code>{escape(loaded.fields.model)}</code>"
-    said = f'<p class="agop-loaded">Loaded: {name}, {loaded.classes} classes, {size} {channels}; {escape(prior)}</p>'
-    return said + lines("To know", notes, "notes")
+def about(session: Session) -> str:
+    """The model, its input and its prior."""
+    explainer = session.explainer
+    size = "×".join(map(str, explainer.preprocessing.size))
+    channels = "gray" if explainer.preprocessing.gray else "RGB"
+    prior = "no AGOP file" if explainer.prior is None else repr(explainer.prior)
+    name = f"<code>{escape(str(session.about['model']))}</code>"
+    return f'<p class="agop-model">Model: {name}, {session.classes} classes, {size} {channels}; {escape(prior)}</p>'
 
 
-def card(result: Result, methods: Sequence[str]) -> str:
-    """One picture, its prediction, its maps on one scale, and the likeliest classes."""
-    explained = result.explained
-    name = explained.path.name
-    maps = {method: explained.maps[method].numpy() for method in methods}
+def card(explained: Explained, names: Sequence[str]) -> str:
+    """One image: its prediction, its maps on one scale, and its most likely classes."""
+    file = explained.path.name
+    maps = {method: saliency.numpy() for method, saliency in explained.maps.items()}
     places, top = shares(maps)
-    figures = [_figure("picture", f"the picture {name}", explained.picture)]
+    figures = [_figure("image", f"the image {file}", explained.picture)]
     for method, place in places.items():
-        figures.append(_figure(told(method, maps[method]), f"{method} of {name}", shaded(explained.picture, place)))
-    predicted, probability = result.likeliest[0]
+        figures.append(_figure(label(method, maps[method]), f"{method} of {file}", tile(explained.picture, place)))
     return (
-        f'<section class="agop-card"><h3>{escape(name)} '
-        f"<span>is predicted to be</span> {escape(predicted)} <span>({_likely(probability)})</span></h3>"
+        f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
+        f"{escape(class_name(names, explained.predicted))} <span>({_likely(explained.probability)})</span></h3>"
         f'<div class="agop-maps">{"".join(figures)}</div>'
-        f'<div class="agop-below">{_bar(top)}{_classes(result)}</div></section>'
+        f'<div class="agop-below">{_bar(top)}{_classes(explained, names)}</div></section>'
     )
 
 
@@ -101,25 +103,29 @@ def _figure(caption: str, alternative: str, picture: Picture) -> str:
 
 
 def _bar(top: float) -> str:
-    """The colour bar: its axis is the root of the share, so a quarter of the top share stands in the middle."""
+    """The colour bar. Its axis is the square root of the share, so a quarter of the top share is in the middle."""
     if not top > 0:
         return ""
     ticks = "".join(f"<span>{_percent(share)}</span>" for share in (0, top / 4, top))
     return f'<div>a pixel’s share of its map<div class="agop-bar"></div><div class="agop-ticks">{ticks}</div></div>'
 
 
-def _classes(result: Result) -> str:
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{_likely(value)}</td></tr>" for name, value in result.likeliest)
-    return f"<div>likeliest classes<table>{rows}</table></div>"
+def _classes(explained: Explained, names: Sequence[str]) -> str:
+    values, classes = explained.probabilities.topk(min(_LISTED_CLASSES, len(explained.probabilities)))
+    rows = "".join(
+        f"<tr><td>{escape(class_name(names, index))}</td><td>{_likely(value)}</td></tr>"
+        for index, value in zip(classes.tolist(), values.tolist(), strict=True)
+    )
+    return f"<div>most likely classes<table>{rows}</table></div>"
 
 
 def _percent(share: float) -> str:
-    """Per cent with two significant digits: colours are not read more finely."""
+    """Percent with two significant digits: colours can't be read more precisely."""
     return f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%"
 
 
 def _likely(probability: float) -> str:
-    """Per cent to a tenth; a probability that is not quite 0 or 1 does not become it."""
+    """Percent with one decimal; a probability that isn't quite 0 or 1 isn't rounded to it."""
     if 0 < probability < 0.0005:
         return "under 0.1\u00a0%"
     return "over 99.9\u00a0%" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}\u00a0%"

@@ -1,10 +1,10 @@
-"""`agop app`: a page on which one explains pictures of one's own."""
+"""`agop app`: a web page that explains uploaded images with a model."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,73 +12,76 @@ from agop.cli import options
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
-    from agop.app.fields import Fields
-    from agop.app.session import Loaded
+    from agop.app.session import Session
 
 
 def app(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="package.module:function, torchvision:NAME, timm:NAME, hf:FOLDER or FILE.pt2; by default an example."
+            help="package.module:function, torchvision:NAME, timm:NAME, hf:FOLDER or FILE.pt2. Default: an example."
         ),
     ] = None,
-    prior: Annotated[Path | None, typer.Option(help="The model's AGOP file, from `agop fit` or a hook.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="Weights for the model: a safetensors file.")] = None,
-    names: Annotated[Path | None, typer.Option(help="A text file with the names of the classes, one a line.")] = None,
+    prior: options.Prior = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights of the model, a safetensors file.")] = None,
+    names: Annotated[Path | None, typer.Option(help="Text file with the class names, one per line.")] = None,
     classes: options.Classes = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
-    layer: Annotated[str | None, typer.Option(help="The layer for gradcam and gradcam++, by name.")] = None,
+    layer: options.Layer = None,
     device: options.Device = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; another one lets others in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any free one.")] = 7860,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. With another one than the default, other machines can connect.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 7860,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Open a page on which one drops pictures and sees what the model looks at."""
+    """Serve a web page: drop images, see which pixels the model relies on."""
     from agop.app import check_installed, example
 
     check_installed()
-    from agop.app.fields import Fields
     from agop.app.guard import is_local
     from agop.app.server import serve
 
-    given = {
-        "weights": weights,
-        "prior": prior,
-        "classes": classes,
-        "mean": mean,
-        "std": std,
-        "layer": layer,
-        "size": size,
-    }
-    texts = {name: str(value) for name, value in (given | {"names": names}).items() if value is not None}
-    if model is None and (texts or gray):
-        told = ", ".join(f"--{name}" for name in [*texts, *["gray"] * gray])
-        raise InputError(f"{told} without a model: name one, or leave all out for the example")
-    fields = example.fields() if model is None else Fields(model, gray=gray, **texts)
+    arguments: dict[str, Any] = {
+        "weights": weights, "prior": prior, "classes": classes, "mean": mean, "std": std, "layer": layer, "size": size,
+        "names": names, "gray": gray,
+    }  # fmt: skip
+    passed = [f"--{name}" for name, value in arguments.items() if value is not None and value is not False]
+    if model is None and passed:
+        raise InputError(f"{', '.join(passed)} without a model: pass a model, or no options for the example")
+    arguments = example.ARGUMENTS if model is None else {"model": model, **arguments}
     if not is_local(host):
-        warn(
-            f"everybody who can reach {host} can use this page and send it pictures; "
-            "the model and its files stay those of the command line"
-        )
-    serve(partial(load, device=device), fields, host, port, typer.echo, browse)
+        warn(f"everybody who can reach {host} can upload images to this page and see its model's results")
+    examples = example.images() if model is None else []
+    serve(partial(load_session, **arguments, device=device), examples, host, port, typer.echo, browse)
 
 
-def load(fields: Fields, device: str | None = None) -> Loaded:
-    """The model that the fields name, tried out."""
-    from agop.app.fields import check, tensors_file
-    from agop.app.session import Loaded
+def load_session(
+    model: str,
+    weights: Path | None = None,
+    prior: Path | None = None,
+    names: Path | None = None,
+    classes: int | None = None,
+    size: str | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    gray: bool = False,
+    layer: str | None = None,
+    device: str | None = None,
+) -> Session:
+    """Session with the model of the arguments, after a first pass through it."""
+    from agop.app.model_files import check_model_files
+    from agop.app.session import Session
     from agop.statistic.agop import AGOP
 
-    check(fields)
-    path = tensors_file("the AGOP file", fields.prior, "`agop fit`")
-    prior = None if path is None else AGOP.load(path)
-    size, mean, std = (text or None for text in (fields.size, fields.mean, fields.std))
-    how = options.preprocessing(fields.model, size, mean, std, fields.gray, prior)
-    options.warn_if_preprocessing_differs(prior, how)
-    weights = tensors_file("weights", fields.weights, "safetensors")
-    model = options.load_model_on_device(fields.model, weights, fields.class_count(), device)
-    return Loaded.tried(fields, model, how, prior)
+    check_model_files(model, weights, prior)
+    statistic = None if prior is None else AGOP.load(prior)
+    preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
+    options.warn_if_preprocessing_differs(statistic, preprocessing)
+    network = options.load_model_on_device(model, weights, classes, device)
+    return Session.start(
+        network, preprocessing, statistic, layer, names, options.manifest_source(model, weights, prior)
+    )

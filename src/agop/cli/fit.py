@@ -99,7 +99,7 @@ def _describe(images: ClassFolders) -> dict[str, Any]:
     return {
         "classes": images.classes,
         "preprocessing": images.preprocessing.to_dict(),
-        "pictures": images.told(),
+        "pictures": images.summary(),
     }
 
 

@@ -1,9 +1,10 @@
-"""The options that commands share, and what they stand for."""
+"""Options that several commands share, and what they are turned into."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -22,24 +23,34 @@ if TYPE_CHECKING:
 Model = Annotated[
     str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
 ]
-Weights = Annotated[Path | None, typer.Option(help="Weights for the model: safetensors, or a state dict.")]
-Classes = Annotated[int | None, typer.Option(help="Classes of a library's model, if not its own number.")]
+Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
+Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
+Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
+Classes = Annotated[
+    int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
+]
 Size = Annotated[
     str | None,
     typer.Option(
-        help="Input size, as 224 or HEIGHTxWIDTH; pictures are scaled and cut to it. "
-        "A library's model: its own. Else 224."
+        help="Input size, 224 or HEIGHTxWIDTH; images are scaled and cropped to it. "
+        "Default: that of the prior or of a library's model, else 224."
     ),
 ]
 Mean = Annotated[
-    str | None, typer.Option(help="Mean of the channels, as 0.5 or 0.5,0.5,0.5. A library's model: its own. Else 0.")
+    str | None,
+    typer.Option(
+        help="Mean per channel, 0.5 or 0.5,0.5,0.5. Default: that of the prior or of a library's model, else 0."
+    ),
 ]
-Std = Annotated[str | None, typer.Option(help="Standard deviation of the channels, likewise; else 1.")]
-Gray = Annotated[bool, typer.Option("--gray", help="The model takes one channel.")]
+Std = Annotated[
+    str | None,
+    typer.Option(help="Standard deviation per channel. Default: that of the prior or of a library's model, else 1."),
+]
+Gray = Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")]
 BatchSize = Annotated[
-    int | None, typer.Option(min=1, help="Pictures in the model at once; by default what suits their size.")
+    int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … By default the GPU if there is one.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
@@ -47,64 +58,65 @@ _LIBRARIES = ("torchvision:", "timm:", "hf:")
 def preprocessing(
     model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
 ) -> Preprocessing:
-    """How pictures are brought into the model's form: as the options say, else as for the prior, else as a library says
-    of its model, else at the size of the prior.
+    """How images become the model's input.
+
+    Options win. Defaults come from the prior's preprocessing, else the library of the model, else the prior's shape.
     """
     from agop.interop.models import preprocessing_of
-
-    given: dict[str, Any] = {} if size is None else {"size": _sides(size), "resize": None}
-    given |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
-    told = not {"size", "mean", "std"} <= given.keys()
-    known = _of_prior(prior)
-    if known is None:
-        known = preprocessing_of(model, told) if model.startswith(_LIBRARIES) else _of_shape(prior, given)
-    plain: dict[str, Any] = {"gray": True, "mean": (0.0,), "std": (1.0,)} if gray and not known.gray else {}
-    return replace(known, **(plain | given))
-
-
-def _of_prior(prior: AGOP | None) -> Preprocessing | None:
-    """How the pictures of a prior were brought into the model's form, if it tells."""
     from agop.pictures.preprocessing import Preprocessing
 
-    told = None if prior is None else prior.provenance.data.preprocessing
-    if not told:
-        return None
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    return Preprocessing(**fields)
+    options: dict[str, Any] = {} if size is None else {"size": height_and_width(size), "resize": None}
+    options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
+    recorded = _recorded(prior)
+    if recorded:
+        defaults = replace(Preprocessing(), **{name: _tuple(value) for name, value in recorded.items()})
+    elif model.startswith(_LIBRARIES):
+        defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
+    else:
+        defaults = _from_shape(prior, options)
+    if gray and not defaults.gray:
+        defaults = replace(defaults, gray=True, mean=(0.0,), std=(1.0,))
+    return replace(defaults, **options)
 
 
-def _of_shape(prior: AGOP | None, given: Collection[str]) -> Preprocessing:
-    """The size and channels of a prior, of which a hook's file tells no more: warns about mean and std if not given."""
+def _recorded(prior: AGOP | None) -> dict[str, Any]:
+    """The preprocessing that an AGOP file records, as JSON values; empty if it records none."""
+    return {} if prior is None else prior.provenance.data.preprocessing
+
+
+def _from_shape(prior: AGOP | None, options: Collection[str]) -> Preprocessing:
+    """Size and channels of the prior, which is all that a training hook records. Warns if mean or std is missing."""
     from agop.pictures.preprocessing import Preprocessing
 
     if prior is None:
         return Preprocessing()
     channels, height, width = prior.diagonal.shape
-    taken = [] if "size" in given else [f"{height}×{width}"]
-    missing = {name: value for name, value in (("mean", 0), ("std", 1)) if name not in given}
+    missing = {name: value for name, value in (("mean", 0), ("std", 1)) if name not in options}
     if missing:
-        taken += [f"{name} {value}" for name, value in missing.items()]
-        wanted = " and ".join(f"--{name}" for name in missing)
+        assumed = [] if "size" in options else [f"size {height}×{width}"]
+        assumed += [f"{name} {value}" for name, value in missing.items()]
         warn(
-            f"the prior does not say how its pictures were prepared (taken here: {', '.join(taken)}): "
-            f"give {wanted} as in training"
+            f"the prior doesn't record its preprocessing (assuming {', '.join(assumed)}): "
+            f"pass {' and '.join(f'--{name}' for name in missing)} as in training"
         )
     return Preprocessing((height, width), gray=channels == 1)
 
 
-def warn_if_preprocessing_differs(prior: AGOP | None, how: Preprocessing) -> None:
-    """Warn if the prior's pictures were brought into another form than these."""
-    from agop.pictures.preprocessing import UNSAID
+def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessing) -> None:
+    """Warn if the prior was made with other preprocessing."""
+    from agop.pictures.preprocessing import OMITTED
 
-    made = {} if prior is None else prior.provenance.data.preprocessing
-    then, now = UNSAID | made, UNSAID | json.loads(json.dumps(how.to_dict()))
-    different = [f"{name} {then.get(name)} then, {now[name]} now" for name in now if then.get(name) != now[name]]
-    if made and different:
-        warn(f"the prior was made with other preprocessing ({'; '.join(different)}): give the same options")
+    recorded = _recorded(prior)
+    if not recorded:
+        return
+    before, now = OMITTED | recorded, OMITTED | json.loads(json.dumps(preprocessing.to_dict()))
+    different = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
+    if different:
+        warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
 def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
-    """The model a spec names, on its device."""
+    """The model of a spec, on the device; default: the GPU if there is one."""
     import torch
 
     from agop.networks import load_model
@@ -115,29 +127,39 @@ def load_model_on_device(spec: str, weights: Path | None, classes: int | None, d
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {error}") from error
+        raise InputError(f"can't use device {device!r}: {error}") from error
+
+
+def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dict[str, str | None]:
+    """Where a model came from, for a manifest."""
+    files = {"weights": weights, "prior": prior}
+    return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
 def check_out(path: Path) -> None:
-    """Raise, before the work, if no file can be written there."""
+    """Raise if no file can be written to the path, before any work is done."""
     if path.is_dir():
         raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
-    above = next(folder for folder in path.absolute().parents if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"out {path} cannot be written: {above} is no folder, or may not be written to")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"can't write out {path}: {folder} isn't a writable folder")
 
 
-def _sides(size: str) -> tuple[int, int]:
-    """Height and width."""
-    height, _, width = size.lower().partition("x")
-    try:
-        return int(height), int(width or height)
-    except ValueError:
-        raise InputError(f"size is {size!r}: give 224 or HEIGHTxWIDTH, for example 64x96") from None
+def height_and_width(text: str) -> tuple[int, int]:
+    """Height and width from "HEIGHTxWIDTH", or from one number for both."""
+    sides = re.fullmatch(r"(\d{1,5})(?:[x×](\d{1,5}))?", text.strip().lower())
+    if sides is None:
+        raise InputError(f"size is {text!r}: pass 224 or HEIGHTxWIDTH, for example 64x96")
+    return int(sides[1]), int(sides[2] or sides[1])
+
+
+def _tuple(value: Any) -> Any:
+    """A tuple for a list: JSON has no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"{name} is {text!r}: give numbers with commas, for example 0.5,0.5,0.5") from None
+        raise InputError(f"{name} is {text!r}: pass numbers separated by commas, for example 0.5,0.5,0.5") from None

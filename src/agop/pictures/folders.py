@@ -1,4 +1,4 @@
-"""Folders of images, with a folder for each class."""
+"""Image folders with a folder per class."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from agop.pictures.preprocessing import Preprocessing
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
-# How many pictures a folder tells by content: of 64, one of a part as large as a tenth is missed once in 800 times.
-_TOLD = 64
+# Files that `summary` identifies by content. With 64, an overlap of a tenth is missed once in 800 times.
+_HASHED = 64
 
 
 class ClassFolders(Dataset[tuple[Tensor, int] | None]):
-    """The pictures of a folder of class folders; a class's index is its folder's place by name."""
+    """Images of a folder with a folder per class. A class's index is the position of its folder by name."""
 
     def __init__(self, folder: Path, preprocessing: Preprocessing) -> None:
         if not folder.is_dir():
-            raise FileError(f"{folder} is not a folder: give one with a folder of pictures for each class")
+            raise FileError(f"{folder} is not a folder: pass a folder with a folder of images per class")
         self.classes = sorted(child.name for child in folder.iterdir() if child.is_dir())
         self.preprocessing = preprocessing
         self.files = [(path, index) for index, name in enumerate(self.classes) for path in image_files(folder / name)]
         if not self.files:
-            raise InputError(f"{folder} holds no pictures in class folders: put them in {folder}/CLASS/NAME.png")
+            raise InputError(f"{folder} has no images in class folders: put them in {folder}/CLASS/NAME.png")
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int] | None:
-        """The input and label of a picture, or None, with a warning, if it cannot be read."""
+        """Input and label of an image; None, with a warning, if it can't be read."""
         path, label = self.files[index]
         try:
             return self.preprocessing.tensor(self.preprocessing.picture(path)), label
         except FileError as error:
-            warn(f"left out: {error}")
+            warn(f"skipped: {error}")
             return None
 
     def share(self, rank: int, count: int) -> ClassFolders:
-        """Every so many-th picture: those of one rank of several."""
+        """The images of one of `count` ranks: every `count`-th."""
         shared = copy.copy(self)
         shared.files = self.files[rank::count]
         return shared
 
-    def told(self) -> dict[str, Any]:
-        """Their number, a digest of their names, and names with contents of some: what is met again in overlaps.
+    def summary(self) -> dict[str, Any]:
+        """Number of files, a hash of their names, and hashes of names with contents of some files.
 
-        Those with the smallest hashes of names are told: of pictures that two folders share both tell some.
+        Those with the smallest hashes of names are used, so that two folders that share files share hashes.
         """
         names = [f"{self.classes[label]}/{path.name}" for path, label in self.files]
         hashed = sorted((_hash(name.encode()), path) for name, (path, _) in zip(names, self.files, strict=True))
-        some = [_hash(name.encode() + _content(path)) for name, path in hashed[:_TOLD]]
+        some = [_hash(name.encode() + _content(path)) for name, path in hashed[:_HASHED]]
         return {"count": len(names), "names": _hash(chr(0).join(names).encode()), "some": some}
 
     def batches(self, batch_size: int, workers: int = 0) -> Batches:
-        """Batches (images, labels) in order, without the pictures that cannot be read."""
-        return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_readable))
+        """Batches (images, labels) in order, without unreadable images."""
+        return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_stack_readable))
 
 
 @dataclass(frozen=True)
 class Batches:
-    """A loader's batches, without those of which nothing could be read."""
+    """Batches of a loader, without those in which no image was readable."""
 
     loader: DataLoader[Any]
 
@@ -81,7 +81,7 @@ class Batches:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The picture files below a folder, by name."""
+    """Image files below a folder, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
@@ -90,16 +90,16 @@ def _hash(content: bytes) -> str:
 
 
 def _content(path: Path) -> bytes:
-    """The bytes of a picture; none if it cannot be read, which `fit` tells when it comes to it."""
+    """Bytes of a file; empty if unreadable, which is reported when the image itself is read."""
     try:
         return path.read_bytes()
     except OSError:
         return b""
 
 
-def _readable(samples: list[tuple[Tensor, int] | None]) -> tuple[Tensor, Tensor] | None:
-    read = [sample for sample in samples if sample is not None]
-    if not read:
+def _stack_readable(samples: list[tuple[Tensor, int] | None]) -> tuple[Tensor, Tensor] | None:
+    readable = [sample for sample in samples if sample is not None]
+    if not readable:
         return None
-    images, labels = zip(*read, strict=True)
+    images, labels = zip(*readable, strict=True)
     return torch.stack(images), torch.tensor(labels)

@@ -1,4 +1,4 @@
-"""Pictures on disk with masks of where the truth stands, for an evaluation of a user's own model."""
+"""Images on disk with masks of the relevant region, to evaluate a user's own model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agop.system.progress import track
 
 @dataclass(frozen=True)
 class ImageMaskPairs:
-    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, the classes' names, and the files' below their folder."""
+    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, class names, and file names relative to the folder."""
 
     images: Tensor
     masks: Tensor
@@ -38,99 +38,96 @@ def load_image_mask_pairs(
     first: int | None = None,
     classes: Sequence[str] = (),
 ) -> ImageMaskPairs:
-    """The pictures below a folder, each with the mask of the same name below the other; labels from class folders.
+    """Images below a folder, each with the mask of the same name below the other. Labels come from class folders.
 
-    Without a threshold a mask has two values, and 0 is outside. `classes` are the model's in their order, if known:
-    without them the class folders are taken for all of them.
+    Without a threshold a mask has two values, and 0 is outside. `classes` are the model's classes in order;
+    without them, the class folders are used as the list of classes.
     """
     files = _pairs(pictures, masks)[:first]
-    labels = _labels([picture for picture, _ in files], pictures, classes)
-    found, kept = [], []
-    for place, (picture, mask) in enumerate(track(files, "reading")):
+    class_names, labels = _labels([picture for picture, _ in files], pictures, classes)
+    images, inside, rows = [], [], []
+    for row, (picture, mask) in enumerate(track(files, "reading")):
         try:
-            image = preprocessing.tensor(preprocessing.picture(picture))
+            images.append(preprocessing.tensor(preprocessing.picture(picture)))
         except FileError as error:
-            warn(f"left out: {error}")
+            warn(f"skipped: {error}")
             continue
-        found.append((image, _mask(mask, picture, preprocessing, threshold)))
-        kept.append(place)
-    if not found:
-        raise InputError(f"none of {len(files)} files in {pictures} could be read as a picture")
-    images, truths = (torch.stack(part) for part in zip(*found, strict=True))
-    own, numbers = labels if labels is not None else ((), None)
-    names = tuple(files[place][0].relative_to(pictures).as_posix() for place in kept)
-    return ImageMaskPairs(images, truths, None if numbers is None else torch.tensor(numbers)[kept], own, names)
+        inside.append(_mask(mask, picture, preprocessing, threshold))
+        rows.append(row)
+    if not images:
+        raise InputError(f"none of the {len(files)} files in {pictures} could be read as an image")
+    names = tuple(files[row][0].relative_to(pictures).as_posix() for row in rows)
+    readable = None if labels is None else torch.tensor(labels)[rows]
+    return ImageMaskPairs(torch.stack(images), torch.stack(inside), readable, class_names, names)
 
 
 def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Each picture with its mask: the same place and name, whatever the suffix."""
+    """Each image with its mask, which has the same relative path, up to the suffix."""
     for folder in (pictures, masks):
         if not folder.is_dir():
-            raise FileError(f"{folder} is not a folder: give one of pictures, and one of masks with the same names")
+            raise FileError(f"{folder} is not a folder: pass one of images, and one of masks with the same names")
     by_name: dict[Path, Path] = {}
     for path in image_files(masks):
         name = path.relative_to(masks).with_suffix("")
         if name in by_name:
-            raise InputError(f"{by_name[name]} and {path} are masks of one picture: leave one of them there")
+            raise InputError(f"{by_name[name]} and {path} are masks of the same image: remove one of them")
         by_name[name] = path
-    found = image_files(pictures)
-    pairs = [(path, by_name[name]) for path in found if (name := path.relative_to(pictures).with_suffix("")) in by_name]
+    files = image_files(pictures)
+    pairs = [(path, by_name[name]) for path in files if (name := path.relative_to(pictures).with_suffix("")) in by_name]
     if not pairs:
-        raise InputError(f"no picture in {pictures} has a mask in {masks}: a mask has its picture's place and name")
-    if len(pairs) < len(found):
-        warn(f"{len(found) - len(pairs)} of {len(found)} pictures have no mask in {masks}: left out")
+        raise InputError(f"no image in {pictures} has a mask in {masks}: a mask needs the relative path of its image")
+    if len(pairs) < len(files):
+        warn(f"{len(files) - len(pairs)} of {len(files)} images have no mask in {masks}: skipped")
     return pairs
 
 
-def _labels(files: Sequence[Path], folder: Path, known: Sequence[str]) -> tuple[tuple[str, ...], list[int]] | None:
-    """The classes' names and each file's label, if every picture lies in a class folder."""
+def _labels(files: Sequence[Path], folder: Path, classes: Sequence[str]) -> tuple[tuple[str, ...], list[int] | None]:
+    """Class names and a label per file; no names and None unless every image is in a folder of a known class."""
     if any(len(path.relative_to(folder).parts) < 2 for path in files):
-        return None
-    own = [path.relative_to(folder).parts[0] for path in files]
-    classes = tuple(known) or tuple(sorted(child.name for child in folder.iterdir() if child.is_dir()))
-    strange = sorted(set(own) - set(classes))
-    if strange:
-        warn(f"{folder / strange[0]} is no class of the prior ({', '.join(classes[:5])}): accuracy is not told")
-        return None
-    return classes, [classes.index(name) for name in own]
+        return (), None
+    folders = [path.relative_to(folder).parts[0] for path in files]
+    names = tuple(classes) or tuple(sorted(child.name for child in folder.iterdir() if child.is_dir()))
+    unknown = sorted(set(folders) - set(names))
+    if unknown:
+        listed = ", ".join(names[:5])
+        warn(f"{folder / unknown[0]} isn't one of the prior's classes ({listed}): accuracy won't be reported")
+        return (), None
+    return names, [names.index(name) for name in folders]
 
 
 def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: int | None) -> Tensor:
-    """A mask (H,W), scaled and cut as its picture was."""
+    """A mask (H,W), scaled and cropped like its image."""
     try:
-        with Image.open(path) as file, Image.open(picture) as shown:
-            drawn, upright = ImageOps.exif_transpose(file), _upright_size(shown)
+        with Image.open(path) as file, Image.open(picture) as image:
+            upright, (width, height) = ImageOps.exif_transpose(file), _upright_size(image)
     except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-        raise FileError(f"{path} cannot be read as a mask: {error}") from error
-    mask = _levels(drawn, path)
-    if mask.shape != upright[::-1]:
-        told = f"{path} is {mask.shape[1]}×{mask.shape[0]}, its picture {upright[0]}×{upright[1]}"
-        raise InputError(f"{told}: give masks of their picture's size")
+        raise FileError(f"{path} can't be read as a mask: {error}") from error
+    mask = _levels(upright, path)
+    if mask.shape != (height, width):
+        raise InputError(
+            f"{path} is {mask.shape[0]}×{mask.shape[1]}, its image {height}×{width} (height×width): "
+            "masks need the size of their image"
+        )
     values = np.unique(mask)
     if threshold is None and (len(values) > 2 or (len(values) == 2 and values[0] != 0)):
         raise InputError(
-            f"{path} holds {len(values)} values from {values[0]} to {values[-1]}: give masks of two, 0 outside, or say "
-            "--threshold, the value from which a pixel is inside"
+            f"{path} has {len(values)} values from {values[0]} to {values[-1]}: use masks with two values, 0 outside, "
+            "or pass --threshold, the smallest value inside"
         )
     inside = Image.fromarray(np.asarray(255 * (mask >= (threshold or 1)), dtype=np.uint8))
     return torch.from_numpy(np.asarray(preprocessing.cut(inside, Image.Resampling.NEAREST)) > 0)
 
 
 def _upright_size(picture: Image.Image) -> tuple[int, int]:
-    """Width and height of a picture as it is seen, from its header: it is decoded elsewhere."""
-    lies = picture.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-    return (picture.height, picture.width) if lies else picture.size
+    """Width and height of an image after EXIF rotation, from its header: decoding it again would be slow."""
+    rotated = picture.getexif().get(ExifTags.Base.Orientation, 1) >= 5
+    return (picture.height, picture.width) if rotated else picture.size
 
 
 def _levels(mask: Image.Image, path: Path) -> NDArray[Any]:
-    """The values (H,W) of a mask as they stand in its file: indices of a palette, 16 bits, the brightest channel."""
+    """Values (H,W) of a mask as stored: palette indices, 16 bits, or the largest channel."""
     if "A" in mask.getbands() and len(set(mask.getchannel("A").getextrema())) > 1:
-        raise InputError(
-            f"{path} has transparent parts, and it is not told which are inside: save it in black and white"
-        )
-    values = np.asarray(mask.convert("RGB") if len(mask.getbands()) > 1 else mask)
-    return (
-        values.max(axis=-1)
-        if values.ndim == 3
-        else np.asarray(values, dtype=np.float64 if mask.mode == "F" else np.int64)
-    )
+        raise InputError(f"{path} has transparency, so inside and outside are ambiguous: save it in black and white")
+    if len(mask.getbands()) > 1:
+        return np.asarray(np.asarray(mask.convert("RGB")).max(axis=-1))
+    return np.asarray(mask, dtype=np.float64 if mask.mode == "F" else np.int64)

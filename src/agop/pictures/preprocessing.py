@@ -1,4 +1,4 @@
-"""Pictures on disk as tensors: one file, or a folder of class folders."""
+"""An image file as a model's input."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from agop.errors import FileError, InputError
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
-UNSAID: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # what a manifest leaves out
+OMITTED: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # defaults that a manifest omits
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How a picture becomes a model's input: cut to size (H,W), then (x/255 − mean) / std a channel.
+    """How an image becomes a model's input: cropped to size (H,W), then (x/255 − mean) / std per channel.
 
-    `resize` is what it is scaled to before the cut: its shorter side, or both sides (H,W) whatever its shape. Without
-    it the picture just covers the size. `interpolation` is one of Pillow's: bilinear, bicubic, lanczos, nearest …
+    `resize` is the size before the crop: of the shorter side, or of both sides (H,W) regardless of the aspect ratio.
+    Without it the image is scaled to just cover `size`. `interpolation` is one of Pillow's: bilinear, bicubic …
     """
 
     size: tuple[int, int] = (224, 224)
@@ -43,23 +43,23 @@ class Preprocessing:
             if min(numbers) <= 0:
                 raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
         if self.interpolation.upper() not in Image.Resampling.__members__:
-            known = ", ".join(name.lower() for name in Image.Resampling.__members__)
-            raise InputError(f"interpolation is {self.interpolation!r}: give one of {known}")
+            names = ", ".join(name.lower() for name in Image.Resampling.__members__)
+            raise InputError(f"interpolation is {self.interpolation!r}: give one of {names}")
 
     def picture(self, path: str | os.PathLike[str]) -> Image.Image:
-        """The picture, upright, scaled and cut to the size around its centre."""
+        """The image of a file, upright, scaled and cropped to the size around its centre."""
         try:
             with Image.open(path) as file:
-                upright = _shallow(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
+                upright = _to_8_bits(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         except UnidentifiedImageError as error:
-            raise FileError(f"{path} cannot be read as a picture: its content is none that Pillow knows") from error
+            raise FileError(f"{path} can't be read as an image: unknown format") from error
         except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise FileError(f"{path} cannot be read as a picture: {reason}") from error
+            raise FileError(f"{path} can't be read as an image: {reason}") from error
         return self.cut(upright, Image.Resampling[self.interpolation.upper()])
 
     def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:
-        """A picture, or its mask, scaled and cut to the size around its centre; black where it does not reach."""
+        """An image, or its mask, scaled and cropped to the size around its centre; padded with black."""
         height, width = self.size
         if self.resize is None:
             return ImageOps.fit(picture, (width, height), how)
@@ -68,7 +68,7 @@ class Preprocessing:
         return scaled.crop((left, top, left + width, top + height))
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height of a picture before it is cut."""
+        """Width and height of an image before the crop."""
         if not isinstance(self.resize, int):
             rows, columns = self.resize or self.size
             return columns, rows
@@ -84,7 +84,7 @@ class Preprocessing:
 
     @property
     def extremes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The values of black and white, a channel each."""
+        """Input values of black and of white, per channel."""
         black, white = (
             tuple((value - mean) / std for mean, std in zip(self._full(self.mean), self._full(self.std), strict=True))
             for value in (0.0, 1.0)
@@ -92,19 +92,19 @@ class Preprocessing:
         return black, white
 
     def _full(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """One value a channel."""
+        """One value per channel."""
         return values * (1 if self.gray or len(values) == 3 else 3)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, for a manifest; how it is scaled only if that is not as by default."""
-        return {name: value for name, value in asdict(self).items() if name not in UNSAID or value != UNSAID[name]}
+        """Fields for a manifest; `resize` and `interpolation` only if they differ from the default."""
+        return {name: value for name, value in asdict(self).items() if name not in OMITTED or value != OMITTED[name]}
 
 
-def _shallow(image: Image.Image) -> Image.Image:
-    """A picture of 16 bits with 8: Pillow would cut every value above 255 to white."""
+def _to_8_bits(image: Image.Image) -> Image.Image:
+    """A 16-bit image with 8 bits: Pillow would clip every value above 255 to white."""
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I;16") else image
 
 
 def _margin(side: int, wanted: int) -> int:
-    """Where a cut of the wanted length begins on a side; below 0 if the side is too short. As torchvision rounds."""
+    """Start of a crop of length `wanted`; below 0 if the side is too short. Rounds as torchvision does."""
     return round((side - wanted) / 2) if side >= wanted else -((wanted - side) // 2)

@@ -256,7 +256,7 @@ def of_images(folder, names, rank=None, ranks=2, equal=False):
     for name in names:
         (folder / "a").mkdir(parents=True, exist_ok=True)
         (folder / "a" / f"{name}.png").write_text(f"image {name}")
-    data = DataProvenance(pictures=ImagesDigest.from_dict(ClassFolders(folder, Preprocessing()).told()))
+    data = DataProvenance(pictures=ImagesDigest.from_dict(ClassFolders(folder, Preprocessing()).summary()))
     prior = fitted(samples=slice(0, 20) if equal else slice(0, 1 + len(names) // (2 if rank is None else 3)))
     return with_provenance(prior, data=data, rank=rank, ranks=None if rank is None else ranks)
 

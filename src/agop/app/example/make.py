@@ -1,4 +1,4 @@
-"""Make the example's files anew: `python -m agop.app.example.make [FOLDER]`. The same seed gives the same files."""
+"""Make the example's files again: `python -m agop.app.example.make [FOLDER]`. Same seed, same files, up to rounding."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from agop.statistic.hook import AGOPTrainingHook
 from agop.system.files import write_atomically
 
 _EPOCHS, _BATCH = 40, 64
-_SHAPES, _SURE = ("T", "L"), 0.9
+_SHAPES, _CONFIDENT = ("T", "L"), 0.9
 
 
 def make(folder: Path) -> None:
-    """Train the network with the hook, and write its weights, its AGOP, the names and three pictures."""
+    """Train the network with the hook, and write its weights, its AGOP file, the class names and three images."""
     training, _, test = xai_tris("linear")
     model, prior = _trained(training)
     write_atomically(folder / WEIGHTS.name, bytes_from_tensors(model.state_dict()))
     prior.save(folder / PRIOR.name)
     write_atomically(folder / NAMES.name, "\n".join(_SHAPES).encode() + b"\n")
-    for name, row in _chosen(model, test).items():
+    for name, row in _example_rows(model, test).items():
         pixels = ((test.images[row, 0] * 0.5 + 0.5).clamp(0, 1) * 255).round().byte()
         Image.fromarray(pixels.numpy()).save(folder / f"{name}.png")
 
@@ -48,12 +48,12 @@ def _trained(data: Split) -> tuple[CNN8by8, AGOP]:
     return model, hook.finalize()
 
 
-def _chosen(model: CNN8by8, test: Split) -> dict[str, int]:
-    """The first T, the first L and the second T that the network is sure of, and right."""
+def _example_rows(model: CNN8by8, test: Split) -> dict[str, int]:
+    """Rows of the first T, the first L and the second T that the network classifies correctly and confidently."""
     with torch.no_grad():
         probabilities = model(test.images).softmax(1)
-    sure = probabilities[torch.arange(len(test)), test.labels] > _SURE
-    first, second = ((sure & (test.labels == label)).nonzero().flatten().tolist() for label in (0, 1))
+    confident = probabilities[torch.arange(len(test)), test.labels] > _CONFIDENT
+    first, second = ((confident & (test.labels == label)).nonzero().flatten().tolist() for label in (0, 1))
     return {"T-1": first[0], "L-1": second[0], "T-2": first[1]}
 
 

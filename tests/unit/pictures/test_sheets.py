@@ -1,13 +1,13 @@
-"""Maps on one scale."""
+"""Maps on one scale, and sheets."""
 
 import numpy as np
 import pytest
 
 from agop.pictures.heat import heat
-from agop.pictures.sheets import shaded, shares, sheet, shown, told
+from agop.pictures.sheets import label, large_tile, shares, sheet, tile
 
 
-def test_a_pixel_shows_the_root_of_its_share_over_the_largest_share_of_all_maps():
+def test_values_are_the_root_of_the_share_over_the_largest_share():
     values, top = shares({"sharp": np.array([[0.0, 3.0], [1.0, 0.0]]), "even": np.full((2, 2), 7.0)})
     assert top == pytest.approx(0.75)
     assert values["sharp"] == pytest.approx(np.sqrt([[0, 1], [1 / 3, 0]]))
@@ -15,7 +15,7 @@ def test_a_pixel_shows_the_root_of_its_share_over_the_largest_share_of_all_maps(
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-30, 1.0, 1e30, 1e307])
-def test_the_unit_of_a_map_does_not_matter(factor):
+def test_unit_of_a_map_does_not_matter(factor):
     maps = {"a": np.random.default_rng(0).random((5, 4)), "b": np.random.default_rng(1).random((5, 4)) ** 4}
     values, top = shares(maps)
     other, same_top = shares({"a": maps["a"] * factor, "b": maps["b"]})
@@ -24,7 +24,7 @@ def test_the_unit_of_a_map_does_not_matter(factor):
         assert other[name] == pytest.approx(values[name])
 
 
-def test_the_brightest_pixel_of_all_is_one_and_every_map_keeps_its_mass():
+def test_brightest_pixel_of_all_maps_is_one_and_every_map_keeps_its_sum():
     maps = {str(power): np.random.default_rng(power).random((6, 6)).astype(np.float32) ** power for power in (1, 3, 9)}
     values, top = shares(maps)
     assert max(float(part.max()) for part in values.values()) == 1.0
@@ -33,7 +33,7 @@ def test_the_brightest_pixel_of_all_is_one_and_every_map_keeps_its_mass():
 
 
 @pytest.mark.parametrize("dead", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.array([[1.0, np.inf, 0], [0, 0, 1]])])
-def test_a_map_that_says_nothing_is_zero_and_leaves_the_others_as_they_are(dead):
+def test_zero_or_infinite_map_becomes_zeros_and_does_not_change_the_others(dead):
     good = np.arange(6.0).reshape(2, 3)
     values, top = shares({"dead": dead, "good": good})
     assert not values["dead"].any()
@@ -43,7 +43,7 @@ def test_a_map_that_says_nothing_is_zero_and_leaves_the_others_as_they_are(dead)
     assert np.array_equal(values["good"], alone["good"])
 
 
-def test_without_anything_to_show_the_top_is_zero():
+def test_top_is_zero_without_a_usable_map():
     assert shares({}) == ({}, 0.0)
     values, top = shares({"dead": np.zeros((2, 2))})
     assert top == 0.0
@@ -51,8 +51,8 @@ def test_without_anything_to_show_the_top_is_zero():
 
 
 @pytest.mark.parametrize("side", [8, 40])
-def test_in_a_sheet_equal_colours_are_equal_shares(side):
-    """A map spread over four times the pixels is darker, whatever its unit; alone it is as bright as any."""
+def test_equal_colours_in_a_sheet_are_equal_shares(side):
+    """A map spread over four times the pixels is darker, whatever its unit. Alone it is as bright as any."""
     picture = np.zeros((side, side, 3), np.uint8)
     sharp, wide = np.zeros((side, side)), np.zeros((side, side))
     sharp[0, 0], wide[:2, :2] = 1.0, 100.0
@@ -61,17 +61,24 @@ def test_in_a_sheet_equal_colours_are_equal_shares(side):
     corners = [page[22, panel * (width + 8)].tolist() for panel in (1, 2)]
     assert corners[0] == heat(np.ones((1, 1)), 1.0)[0, 0].tolist()
     assert sum(corners[1]) < sum(corners[0])
-    assert np.asarray(shown(picture, wide))[0, 0].tolist() == corners[0]
+    assert np.asarray(large_tile(picture, wide))[0, 0].tolist() == corners[0]
 
 
-def test_a_map_is_drawn_over_a_picture_of_many_pixels_and_alone_over_one_of_few():
-    for side, seen in ((40, True), (8, False)):
-        place = np.zeros((side, side))
-        dark, bright = (shaded(np.full((side, side, 3), value, np.uint8), place) for value in (0, 200))
-        assert bool((bright > dark).all()) == seen
+@pytest.mark.parametrize(("side", "image_is_visible"), [(40, True), (8, False)])
+def test_map_covers_an_image_of_few_pixels(side, image_is_visible):
+    zeros = np.zeros((side, side))
+    dark, bright = (tile(np.full((side, side, 3), value, np.uint8), zeros) for value in (0, 200))
+    assert bool((bright > dark).all()) == image_is_visible
 
 
-def test_the_caption_says_why_there_is_nothing_to_see():
-    assert told("vanilla", np.ones((2, 2))) == "vanilla"
-    assert told("vanilla", np.zeros((2, 2))) == "vanilla (all zero)"
-    assert told("vanilla", np.full((2, 2), np.nan)) == "vanilla (not finite)"
+def test_sheet_marks_a_zero_map():
+    picture, zeros = np.zeros((40, 40, 3), np.uint8), np.zeros((40, 40))
+    plain, marked = sheet(picture, {"vanilla": zeros + 1}), sheet(picture, {"vanilla": zeros})
+    assert plain.size == marked.size
+    assert np.asarray(plain)[:20].tolist() != np.asarray(marked)[:20].tolist()
+
+
+def test_label_says_if_a_map_is_zero_or_not_finite():
+    assert label("vanilla", np.ones((2, 2))) == "vanilla"
+    assert label("vanilla", np.zeros((2, 2))) == "vanilla (all zero)"
+    assert label("vanilla", np.full((2, 2), np.nan)) == "vanilla (not finite)"

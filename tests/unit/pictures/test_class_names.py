@@ -1,0 +1,41 @@
+"""Where class names come from."""
+
+import pytest
+import torch
+
+import agop
+from agop.errors import FileError, InputError
+from agop.pictures.class_names import class_name, class_names
+
+
+@pytest.fixture
+def prior(tmp_path):
+    """A prior with class names."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    fitted = agop.fit(model, [torch.randn(4, 1, 2, 2)], only_correct=False, progress=False)
+    fitted.save(tmp_path / "prior.safetensors", classes=["tee", "ell"])
+    return agop.AGOP.load(tmp_path / "prior.safetensors")
+
+
+def test_file_comes_before_the_prior(prior, tmp_path):
+    (tmp_path / "names.txt").write_text("a\n\n b \n")
+    assert class_names(prior, tmp_path / "names.txt", 2) == ("a", "b")
+    assert class_names(prior, count=2) == ("tee", "ell")
+    assert class_names(None, count=2) == ()
+
+
+def test_names_for_another_number_of_classes_are_not_used(prior, tmp_path):
+    assert class_names(prior, count=3) == ()
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+    with pytest.raises(InputError, match="has 3 class names, the model 2 classes"):
+        class_names(prior, tmp_path / "names.txt", 2)
+
+
+def test_missing_file_raises(tmp_path):
+    with pytest.raises(FileError, match=r"can't read class names from .*gone\.txt"):
+        class_names(None, tmp_path / "gone.txt")
+
+
+def test_class_without_a_name_has_its_number():
+    assert [class_name(names, 1) for names in (("a", "b"), ("a",), ())] == ["b", "class 1", "class 1"]
