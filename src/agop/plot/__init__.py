@@ -10,12 +10,13 @@ from agop.errors import AGOPError
 if TYPE_CHECKING:
     from agop.plot.comparing import compare
     from agop.plot.converging import convergence
+    from agop.plot.image_strip import show
     from agop.plot.overlaying import overlay
 
-__all__ = ["compare", "convergence", "overlay"]
+__all__ = ["compare", "convergence", "overlay", "show"]
 
 # Imported on first use: whoever draws nothing needs no matplotlib.
-_HOMES = {"compare": "comparing", "convergence": "converging", "overlay": "overlaying"}
+_HOMES = {"compare": "comparing", "convergence": "converging", "overlay": "overlaying", "show": "image_strip"}
 
 
 def __getattr__(name: str) -> Any:

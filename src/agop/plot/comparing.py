@@ -12,7 +12,7 @@ from torch import Tensor
 from agop.errors import InputError
 from agop.pictures.heat import Picture, heat
 from agop.pictures.sheets import shares
-from agop.plot.figures import bar_of_shares, show
+from agop.plot.figures import bar_of_shares, draw_panel
 from agop.plot.grids import grid
 from agop.plot.reading import Map, Mask, map_of, mask_of, nothing_to_see, picture_of
 
@@ -36,7 +36,7 @@ def compare(images: Any, maps: Mapping[str, Any], *, masks: Any = None, titles: 
     height, width = pictures[0].shape[:2]
     drawn, panels, bar = grid(height / width, ["image", *found], titles or [""] * len(pictures))
     for picture, inside, axes in zip(pictures, insides, panels[:, 0], strict=True):
-        show(axes, picture, inside)
+        draw_panel(axes, picture, inside)
     bar_of_shares(panels[0], draw_shares(panels[:, 1:].T, found, insides), bar)
     return drawn
 
@@ -48,7 +48,7 @@ def draw_shares(panels: Any, maps: Mapping[str, Sequence[Map]], masks: Sequence[
     for name, axes_of_name in zip(maps, panels, strict=True):
         for row, (axes, mask) in enumerate(zip(axes_of_name, masks, strict=True)):
             key = f"{row} {name}"
-            show(axes, heat(values[key], 1.0), mask, nothing_to_see(flat[key]))
+            draw_panel(axes, heat(values[key], 1.0), mask, nothing_to_see(flat[key]))
     return top
 
 

@@ -47,7 +47,7 @@ def figure(width: float, height: float) -> ShownFigure:
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
-def show(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | None = None) -> None:
+def draw_panel(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | None = None) -> None:
     """The picture (H,W,3) without ticks, its mask's outline, and, instead of a map that says nothing, why."""
     axes.imshow(picture, interpolation="nearest")
     axes.set_xticks([])

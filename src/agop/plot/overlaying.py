@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from agop.pictures import heat
-from agop.plot.figures import colour_bar, figure, height_of, show, wrapped
+from agop.plot.figures import colour_bar, draw_panel, figure, height_of, wrapped
 from agop.plot.reading import map_of, mask_of, nothing_to_see, picture_of
 
 _SIDE = 3.0
@@ -29,7 +29,7 @@ def overlay(image: Any, map: Any, *, title: str | None = None, mask: Any = None,
         title = None if title is None else wrapped(title, _SIDE / height_of("large"))
         lines = 0 if title is None else title.count("\n") + 1
         ax = figure(_SIDE + 0.9, tall + 0.15 + 1.3 * lines * height_of("large")).subplots()
-    show(ax, picture if note else heat.overlay(picture, found), inside, note)
+    draw_panel(ax, picture if note else heat.overlay(picture, found), inside, note)
     if title is not None:
         ax.set_title(title, parse_math=False)
     if note is None:
