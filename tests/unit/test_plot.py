@@ -19,7 +19,7 @@ import agop
 from agop.errors import FileError, InputError, UnknownNameError
 from agop.pictures import heat
 from agop.plot.figures import outline
-from agop.plot.reading import picture_of
+from agop.plot.inputs import picture_of
 from agop.runs.spec import RunSpec
 from tests import zoo
 from tests.notebook import displayed

@@ -20,7 +20,7 @@ from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
 from agop.pictures.heat import Picture, heat
-from agop.plot.reading import Mask
+from agop.plot.inputs import Mask
 
 COLOURS = ListedColormap(heat(np.linspace(0, 1, 256)[None])[0] / 255, "agop")
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a dash of its own for each, for print in grey.

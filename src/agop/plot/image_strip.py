@@ -12,10 +12,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from agop.errors import InputError
 from agop.pictures.heat import Picture
-from agop.plot.comparing import draw_shares
+from agop.plot.comparison import draw_shares
 from agop.plot.figures import bar_of_shares, draw_panel
 from agop.plot.grids import grid
-from agop.plot.reading import Map, map_of, picture_of
+from agop.plot.inputs import Map, map_of, picture_of
 
 _FEW, _SIDE = 6, 256
 

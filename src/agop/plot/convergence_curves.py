@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from agop import metrics
 from agop.errors import FileError, InputError
+from agop.plot.diagonal_growth import growth, snapshots_in
 from agop.plot.figures import LINES, figure
-from agop.plot.growing import growth, snapshots_in
 from agop.runs.rows import Row, curves, read
 from agop.runs.spec import RunSpec
 

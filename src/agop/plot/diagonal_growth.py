@@ -11,7 +11,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from agop.plot.comparing import draw_shares
+from agop.plot.comparison import draw_shares
 from agop.plot.figures import LINES, bar_of_shares, figure
 from agop.statistic.agop import AGOP
 

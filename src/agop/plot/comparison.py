@@ -14,7 +14,7 @@ from agop.pictures.heat import Picture, heat
 from agop.pictures.sheets import shares
 from agop.plot.figures import bar_of_shares, draw_panel
 from agop.plot.grids import grid
-from agop.plot.reading import Map, Mask, map_of, mask_of, nothing_to_see, picture_of
+from agop.plot.inputs import Map, Mask, map_of, mask_of, nothing_to_see, picture_of
 
 _MOST = 100
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from agop.pictures import heat
 from agop.plot.figures import colour_bar, draw_panel, figure, height_of, wrapped
-from agop.plot.reading import map_of, mask_of, nothing_to_see, picture_of
+from agop.plot.inputs import map_of, mask_of, nothing_to_see, picture_of
 
 _SIDE = 3.0
 
