@@ -13,12 +13,12 @@ from safetensors.numpy import save
 from agop.report.formats import registry
 from agop.report.numbers import number
 from agop.report.page.colours import inferno, shade
-from agop.report.page.figures import shown
-from agop.report.page.glance import grids
-from agop.report.page.maps import factor, packed, reduced
+from agop.report.page.gallery_view import class_name
+from agop.report.page.map_bytes import factor, packed, reduced
 from agop.report.page.outlines import outline
-from agop.report.page.samples import class_name
-from agop.report.page.training import training
+from agop.report.page.table_view import shown
+from agop.report.page.training_history import training
+from agop.report.page.winner_grids import grids
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec

@@ -21,9 +21,9 @@ from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.estimate import Estimate, student
 from agop.report.formats import registry
-from agop.report.page.glance import grids
+from agop.report.page.winner_grids import grids
 from agop.report.run import Run, paper
-from agop.report.tables import tables
+from agop.report.score_tables import tables
 from agop.report.terminal import show
 from agop.runs.spec import RunSpec
 

@@ -12,7 +12,7 @@ from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.numbers import number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import Figure, Table, sensitivity, tables
 
 _COLOURS = {HOLDS: "green", FAILS: "red"}
 

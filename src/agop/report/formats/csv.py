@@ -7,7 +7,7 @@ import io
 
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import sensitivity, tables
+from agop.report.score_tables import sensitivity, tables
 
 
 @report_format

@@ -10,7 +10,7 @@ from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Figure, sensitivity, tables
+from agop.report.score_tables import Figure, sensitivity, tables
 
 
 @report_format

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agop.report.formats import report_format
 from agop.report.numbers import interval, number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import Figure, Table, sensitivity, tables
 
 _ESCAPES = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",

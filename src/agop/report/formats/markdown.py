@@ -9,7 +9,7 @@ from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.numbers import counted, interval, number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import Figure, Table, sensitivity, tables
 
 
 @report_format

@@ -9,13 +9,13 @@ from typing import Any
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.numbers import counted
-from agop.report.page import cost, making
+from agop.report.page import cost, run_details
 from agop.report.page.colours import gradient, inferno
-from agop.report.page.figures import shown
-from agop.report.page.glance import grids
-from agop.report.page.maps import encoded
-from agop.report.page.samples import chosen, gallery
-from agop.report.page.training import training
+from agop.report.page.gallery_view import chosen, gallery
+from agop.report.page.map_bytes import encoded
+from agop.report.page.table_view import shown
+from agop.report.page.training_history import training
+from agop.report.page.winner_grids import grids
 from agop.report.run import Run
 from agop.report.winners import CONTROLS, headline
 
@@ -76,10 +76,10 @@ def _content(run: Run) -> dict[str, Any]:
         "chosen": chosen(run, max(galleries, key=lambda found: len(found["pictures"]))) if galleries else "",
         "controls": [method for method in run.spec.methods if method in CONTROLS],
         "convergence": any(cell["training"] for cell in data["cells"]),
-        "facts": making.facts(run),
-        "definitions": making.definitions(run),
-        "methods": making.methods(run),
-        "raw": making.raw(run),
+        "facts": run_details.facts(run),
+        "definitions": run_details.definitions(run),
+        "methods": run_details.methods(run),
+        "raw": run_details.raw(run),
     }
 
 

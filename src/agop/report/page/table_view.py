@@ -8,7 +8,7 @@ from typing import Any
 
 from agop.report.numbers import counted, interval, number
 from agop.report.run import Place, Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import Figure, Table, sensitivity, tables
 
 
 @dataclass(frozen=True)

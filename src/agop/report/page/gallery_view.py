@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from agop.report.page.maps import factor, packed
+from agop.report.page.map_bytes import factor, packed
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from agop.report.page.maps import encoded, quantised, reduced
+from agop.report.page.map_bytes import encoded, quantised, reduced
 from agop.report.run import Run
 from agop.runs.spec import Cell
 from agop.system.files import read_bytes
