@@ -57,4 +57,5 @@ def _thinned(picture: Picture, saliency: Map) -> tuple[Picture, Map]:
     """The picture (H,W,3) and map (H,W) with at most 256 pixels a side: a figure of large images would be huge."""
     every = -(-max(saliency.shape) // _SIDE)
     small = picture[::every, ::every]
-    return small, adaptive_avg_pool2d(torch.from_numpy(saliency)[None], small.shape[:2])[0].numpy()
+    height, width = small.shape[:2]
+    return small, adaptive_avg_pool2d(torch.from_numpy(saliency)[None], (height, width))[0].numpy()

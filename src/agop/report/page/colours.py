@@ -17,7 +17,7 @@ _VIRIDIS = (
 
 def inferno() -> NDArray[np.uint8]:
     """256 colours (256,3) from black to light yellow."""
-    return heat(np.linspace(0, 1, 256)[None])[0]
+    return np.asarray(heat(np.linspace(0, 1, 256)[None])[0])
 
 
 def shade(position: float) -> tuple[str, str]:

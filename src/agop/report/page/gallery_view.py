@@ -1,4 +1,4 @@
-"""The gallery: some samples of each place, their masks' outlines, every map, and the scores of each."""
+"""The page's gallery: samples of each place with mask outlines, maps and scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from agop.report.page.map_bytes import factor, packed
+from agop.report.page.map_bytes import block_size, pack_maps
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
@@ -22,86 +22,84 @@ _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12
 
 
-def gallery(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
-    """What the page draws of a scenario and background; None if the run holds no pictures."""
-    folder = run.folder / "cells" / Cell(scenario, background, 0).name
-    found = Gallery.load(folder)
-    if found is None:
+def gallery_view(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
+    """What the page draws for a scenario and background; None if the run has no gallery."""
+    gallery = Gallery.load(run.folder / "cells" / Cell(scenario, background, 0).name)
+    if gallery is None:
         return None
-    shape = next(iter(found.maps.values()), found.pictures[..., 0]).shape
-    step = factor(shape)
+    shape = next(iter(gallery.maps.values()), gallery.pictures[..., 0]).shape
+    step = block_size(shape)
     return {
         "height": int(shape[1]),
         "width": int(shape[2]),
         "step": step,
         "rows": -(-int(shape[1]) // step),
         "columns": -(-int(shape[2]) // step),
-        "names": _which(run, scenario, found),
-        "spread": found.places is not None,
-        "pictures": [_png(picture) for picture in found.pictures],
-        "labels": _names(run, scenario, found.labels),
-        "predicted": _names(run, scenario, found.predicted),
-        "right": [None if a < 0 else bool(a == b) for a, b in zip(found.labels, found.predicted, strict=True)],
-        "outlines": {kind: [outline(mask) for mask in masks] for kind, masks in found.masks.items()},
-        "maps": {method: packed(found.maps[method]) for method in _ordered(run, found)},
-        "scores": _scores(run, scenario, background, _places(found)),
-        "classes": _by_class(run, scenario, background, found),
+        "names": _sample_names(run, scenario, gallery),
+        "spread": gallery.places is not None,
+        "pictures": [_png(picture) for picture in gallery.pictures],
+        "labels": _class_names(run, scenario, gallery.labels),
+        "predicted": _class_names(run, scenario, gallery.predicted),
+        "right": [None if a < 0 else bool(a == b) for a, b in zip(gallery.labels, gallery.predicted, strict=True)],
+        "outlines": {kind: [outline(mask) for mask in masks] for kind, masks in gallery.masks.items()},
+        "maps": {method: pack_maps(gallery.maps[method]) for method in _methods(run, gallery)},
+        "scores": _scores(run, scenario, background, _indices(gallery)),
+        "classes": _class_maps(run, scenario, background, gallery),
     }
 
 
-def _ordered(run: Run, found: Gallery) -> list[str]:
-    """The methods that have maps, in the order of the run."""
-    known = [method for method in (*run.spec.methods, *run.spec.sensitivity) if method in found.maps]
-    return [*known, *(method for method in found.maps if method not in known)]
+def _methods(run: Run, gallery: Gallery) -> list[str]:
+    """The methods with maps, in the order of the run."""
+    ordered = [method for method in (*run.spec.methods, *run.spec.sensitivity) if method in gallery.maps]
+    return [*ordered, *(method for method in gallery.maps if method not in ordered)]
 
 
-def chosen(run: Run, shown: dict[str, Any]) -> str:
-    """Which samples a gallery shows, in words."""
-    count, whole = len(shown["pictures"]), run.spec.test_images
-    if not shown["spread"]:
-        return f"the first {count} of the {'test data of seed 0' if run.spec.epochs else 'images given'}"
-    return "all images given" if count == whole else f"{count} of the {whole:,} images given, at equal distances"
+def selection(run: Run, view: dict[str, Any]) -> str:
+    """Which samples a gallery shows, as a noun phrase."""
+    count, total = len(view["pictures"]), run.spec.test_images
+    if not view["spread"]:
+        return f"the first {count} {'test images of seed 0' if run.spec.epochs else 'images'}"
+    return f"all {total:,} images" if count == total else f"{count} evenly spaced images of {total:,}"
 
 
-def _places(found: Gallery) -> list[int]:
-    """Where the samples stand in the data."""
-    return list(range(len(found.pictures))) if found.places is None else [int(place) for place in found.places]
+def _indices(gallery: Gallery) -> list[int]:
+    """Index of each sample in the data."""
+    return list(range(len(gallery.pictures))) if gallery.places is None else [int(index) for index in gallery.places]
 
 
-def _which(run: Run, scenario: str, found: Gallery) -> list[str]:
-    """What each sample is called: by its file if that is known, by its place if it is not one of the first."""
-    told = (run.about.get("samples") or {}).get(scenario) or []
-    if len(told) == len(found.pictures):
-        return [str(name) for name in told]
-    return [] if found.places is None else [f"image {place + 1:,}" for place in found.places]
+def _sample_names(run: Run, scenario: str, gallery: Gallery) -> list[str]:
+    """Name of each sample: its file, or else its number unless the samples are the first of the data."""
+    names = (run.about.get("samples") or {}).get(scenario) or []
+    if len(names) == len(gallery.pictures):
+        return [str(name) for name in names]
+    return [] if gallery.places is None else [f"image {index + 1:,}" for index in gallery.places]
 
 
-def _names(run: Run, scenario: str, classes: NDArray[np.int64]) -> list[str]:
+def _class_names(run: Run, scenario: str, classes: NDArray[np.int64]) -> list[str]:
     return [class_name(run, scenario, int(number)) for number in classes]
 
 
 def class_name(run: Run, scenario: str, number: int) -> str:
-    """What a class is called; nothing for −1, which nobody knows."""
+    """Name of a class; empty for −1, an unknown label."""
     if number < 0:
         return ""
     names = (run.about.get("classes") or {}).get(scenario) or []
     return str(names[number]) if number < len(names) else f"class {number}"
 
 
-def _scores(run: Run, scenario: str, background: str, places: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
-    """The samples' scores by kind of masks, method and metric; None where one is not defined."""
-    found: dict[str, dict[str, dict[str, list[Any]]]] = {}
+def _scores(run: Run, scenario: str, background: str, indices: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
+    """The samples' scores by kind of masks, method and metric; None if undefined."""
+    scores: dict[str, dict[str, dict[str, list[Any]]]] = {}
     for key, values in run.samples(scenario, background).items():
         method, metric = _parts(run, key)
         kind = key[: -len(f"/{method}/{metric}")]
-        found.setdefault(kind, {}).setdefault(method, {})[metric] = [
-            _defined(values[p]) for p in places if p < len(values)
-        ]
-    return found
+        defined = [_defined(values[index]) for index in indices if index < len(values)]
+        scores.setdefault(kind, {}).setdefault(method, {})[metric] = defined
+    return scores
 
 
 def _parts(run: Run, key: str) -> tuple[str, str]:
-    """Method and metric of kind/method/metric; a method may have a slash in its name."""
+    """Method and metric of a key kind/method/metric; a method's name may contain a slash."""
     kind = next((kind for kind in run.kinds if key.startswith(f"{kind}/")), key.split("/", 1)[0])
     method, _, metric = key[len(kind) + 1 :].rpartition("/")
     return method, metric
@@ -111,21 +109,21 @@ def _defined(value: float) -> float | None:
     return None if math.isnan(value) else round(float(value), 4)
 
 
-def _by_class(run: Run, scenario: str, background: str, found: Gallery) -> dict[str, Any] | None:
-    """diag(M) of each predicted class, its channels summed; of many classes those of the samples."""
+def _class_maps(run: Run, scenario: str, background: str, gallery: Gallery) -> dict[str, Any] | None:
+    """diag(M) per predicted class, channels summed; of more than twelve classes only those of the samples."""
     path = run.folder / "cells" / Cell(scenario, background, 0).name / "agop.safetensors"
     diagonals = load(read_bytes(path)).get("class_diagonals") if path.exists() else None
     if diagonals is None:
         return None
-    every = list(range(len(diagonals)))
-    if len(every) > _MOST_CLASSES:
-        every = sorted({int(number) for number in (*found.labels, *found.predicted) if 0 <= number < len(diagonals)})
-    maps = diagonals[every].sum(axis=1)
-    return {"names": [class_name(run, scenario, number) for number in every], "maps": packed(maps)}
+    classes = list(range(len(diagonals)))
+    if len(classes) > _MOST_CLASSES:
+        classes = sorted({int(n) for n in (*gallery.labels, *gallery.predicted) if 0 <= n < len(diagonals)})
+    maps = diagonals[classes].sum(axis=1)
+    return {"names": [class_name(run, scenario, number) for number in classes], "maps": pack_maps(maps)}
 
 
 def _png(picture: NDArray[np.uint8]) -> str:
-    """A picture (H,W,3) as the address of an image."""
+    """A picture (H,W,3) as a data URL of a PNG."""
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(picture))
