@@ -92,7 +92,7 @@ class _Group:
         second = first(rest, up=self.up)
         lead = None if second is None else self.pooled(best, second)
         if lead is None:
-            return f"{best} scores {mean}; there is no other method to compare"
+            return f"{best} scores {mean} and is the only method"
         if lead.interval is None:
             follows = f"{second} follows with {rest[str(second)].mean:.2f}"
             unit = self.run.spec.intervals.removesuffix("s")

@@ -87,6 +87,7 @@ def _content(run: Run) -> dict[str, Any]:
 def _data(run: Run) -> dict[str, Any]:
     cells = list(dict.fromkeys((scenario, background) for scenario, background, _ in run.places))
     metric = headline(run)
+    about = run.metrics[metric]
     return {
         "places": [
             {
@@ -102,7 +103,7 @@ def _data(run: Run) -> dict[str, Any]:
         "metrics": {name: about["label"] for name, about in run.metrics.items()},
         "methods": list(run.spec.methods),
         "variants": list(run.spec.sensitivity),
-        "quality": {"name": metric, "label": run.metrics[metric]["label"]},
+        "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
         "colours": base64_text(inferno()),
     }
 
