@@ -14,9 +14,9 @@ from agop.report.winners import CONTROLS, competing, first, headline, leader, le
 
 _LISTED = 4
 _WHERE = (
-    ("where the signal has a fixed position", FIXED),
-    ("where the signal moves", ("translations_rotations",)),
-    ("where only the combination of signals is informative", ("xor",)),
+    ("where the signal is fixed", FIXED),
+    ("where it moves", ("translations_rotations",)),
+    ("where only a combination of pixels is informative", ("xor",)),
 )
 
 
@@ -99,9 +99,9 @@ class _Group:
             return f"{best} leads with {mean}, {follows} (one {unit}: significance unknown)"
         tied = [best, *(m for m in rest if level(self.pooled(best, m)))]
         if len(tied) == 1:
-            start = f"use {best}: {mean}" if alone else f"{best} ranks first with {mean}"
+            start = f"use {best}: {mean}" if alone else f"{best} is first with {mean}"
             return f"{start}, ahead of {second} by {lead}"
-        return f"there is no clear winner: {self._listed(tied)} are not significantly different in {label}"
+        return f"there is no clear winner: {self._listed(tied)} in {label} are not significantly different"
 
     def _listed(self, methods: Sequence[str]) -> str:
         """Methods with their scores, the best first."""
@@ -123,9 +123,10 @@ class _Group:
                 beside.append(f"{control} ({score.mean:.2f})")
             elif lead.mean > 0:
                 above.append(f"{control} ({score.mean:.2f})")
-        higher = f", but a model-independent control scores higher: {' and '.join(above)}" if above else ""
-        equal = f", not significantly different from a model-independent control: {' and '.join(beside)}"
-        return higher + (equal if beside else "")
+        higher = "a model-independent control scores" if len(above) == 1 else "model-independent controls score"
+        equal = "a model-independent control" if len(beside) == 1 else "model-independent controls"
+        text = f", but {higher} higher: {' and '.join(above)}" if above else ""
+        return text + (f", not significantly different from {equal}: {' and '.join(beside)}" if beside else "")
 
 
 def _background(run: Run, scenario: str) -> str:

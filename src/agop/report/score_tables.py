@@ -61,7 +61,7 @@ def sensitivity(run: Run) -> list[Table]:
     """Tables of the variants, which were scored on fewer images."""
     if not run.spec.sensitivity:
         return []
-    note = f"; variants, first {run.spec.sensitivity_images} images"
+    note = f"; variants, on the first {run.spec.sensitivity_images} images"
     table = _table(run, run.spec.sensitivity, *run.places[0])
     return [replace(table, note=note)] if table.columns else []
 

@@ -20,7 +20,7 @@ _COLOURS = {HOLDS: "green", FAILS: "red"}
 def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
     all_tables = [*tables(run), *sensitivity(run)]
-    cited = "; the paper's values dimmed" if any(table.cites_paper for table in all_tables) else ""
+    cited = "; the paper's figures dimmed" if any(table.cites_paper for table in all_tables) else ""
     console.print(f"Means over {run.spec.intervals}, best in bold{cited}\n")
     for table in all_tables:
         console.print(table.title, style="italic", markup=False, soft_wrap=True)
@@ -35,7 +35,7 @@ def show(run: Run, console: Console) -> None:
         console.print(f"[{colour}]{checked.verdict:9}[/] {checked.claim}: {checked.figures}", soft_wrap=True)
     for remark in remarks(run):
         console.print(remark, soft_wrap=True)
-    console.print("\nSummary", style="bold")
+    console.print("\nIn short", style="bold")
     console.print(advice(run), soft_wrap=True, markup=False)
 
 

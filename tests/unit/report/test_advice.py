@@ -41,16 +41,14 @@ def test_advice_names_the_best_method_of_each_group_and_its_lead(tmp_path):
     text = advice(write_xai_tris(tmp_path, set_iou(values)))
     fixed, moving, combined = text.split("; ")
     assert fixed.startswith(
-        "By mIoU on uncorrelated backgrounds, where the signal has a fixed position (linear, multiplicative), "
+        "By mIoU on uncorrelated backgrounds, where the signal is fixed (linear, multiplicative), "
         "use agop-weighted: mIoU 0.42 on average, ahead of integrated-gradients by 0.165 ["  # (0.11 + 0.22) / 2
     )
-    assert moving.startswith(
-        "where the signal moves (translations_rotations), use integrated-gradients: mIoU 0.50, ahead of"
-    )
+    assert moving.startswith("where it moves (translations_rotations), use integrated-gradients: mIoU 0.50, ahead of")
     assert "smoothgrad by 0.200 [0.146, 0.254]" in moving
     assert combined == (
-        "where only the combination of signals is informative (xor), there is no clear winner: "
-        "smoothgrad 0.31 and vanilla 0.29 are not significantly different in mIoU."
+        "where only a combination of pixels is informative (xor), there is no clear winner: "
+        "smoothgrad 0.31 and vanilla 0.29 in mIoU are not significantly different."
     )
     assert "agop-local" not in text  # equals vanilla
     for form in ("markdown", "json"):
@@ -73,7 +71,7 @@ def test_advice_ignores_correlated_backgrounds(tmp_path):
 def test_advice_names_controls_that_score_higher(tmp_path):
     scores = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "centre": [0.5, 0.6, 0.5]}
     text = advice(write_clevr(tmp_path, scores))
-    assert text.startswith("By mIoU, agop-global ranks first with mIoU 0.33, ahead of vanilla by 0.233 [")
+    assert text.startswith("By mIoU, agop-global is first with mIoU 0.33, ahead of vanilla by 0.233 [")
     assert "use " not in text
     assert text.endswith(", but a model-independent control scores higher: centre (0.53).")
 

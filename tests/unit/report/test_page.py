@@ -290,6 +290,6 @@ def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):
 def test_variants_have_a_table_and_higher_controls_are_marked(tmp_path):
     run = write_clevr(tmp_path, {"agop-global": [0.3, 0.4], "centre": [0.5, 0.5], "mean-mask": [0.1, 0.1]})
     text = registry.get("html")(run)
-    assert table_views(run)[1].title.endswith("variants, first 2 images")
+    assert table_views(run)[1].title.endswith("variants, on the first 2 images")
     assert "▲" in text
     assert page_data(text)["variants"] == ["integrated-gradients@black"]

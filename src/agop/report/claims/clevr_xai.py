@@ -49,7 +49,7 @@ def remarks(run: Run) -> list[str]:
     if not lost:
         return []
     result = f"AGOP-Global scores no better than model-independent controls ({', '.join(lost)})"
-    return [f"{result}: its score may only reflect where objects tend to be."]
+    return [f"{result}: its scores there may only reflect where objects tend to be."]
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -58,7 +58,7 @@ def extreme(scenario: str, background: str, metric: str, method: str, *, first: 
         # The evidence is the closest of the rivals with this verdict.
         rival = min((o for o in leads if verdicts[o] == verdict), key=lambda o: leads[o].mean)
         a, b = (method, rival) if first else (rival, method)
-        return verdict, f"lead of {a} over {b}: {leads[rival]}"
+        return verdict, f"{a} over {b}: {leads[rival]}"
 
     return verdict
 
@@ -74,7 +74,7 @@ def local_is_vanilla(run: Run) -> Verdict:
     pairs = [(v["agop-local"], v["vanilla"]) for v in values.values() if "vanilla" in v]
     different = sum(a != b for a, b in pairs)
     verdict = FAILS if different else HOLDS
-    return verdict, f"{len(pairs) - different} of {len(pairs)} scores are identical"
+    return verdict, f"{len(pairs) - different} of {len(pairs)} scores are exactly equal"
 
 
 def sign(difference: Estimate) -> str:

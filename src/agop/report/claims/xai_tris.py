@@ -41,7 +41,7 @@ def _all_fail_on_xor(run: Run) -> Verdict:
     if not scores:
         return not_run()
     best, score = max(scores.items(), key=lambda item: item[1].mean)
-    evidence = f"the paper has no mIoU above 0.01; {best} has {score} with {run.spec.masks} masks"
+    evidence = f"the paper reports no mIoU above 0.01; {best} has {score} with {run.spec.masks} masks"
     return decided(score, below=_NEAR_ZERO), evidence
 
 
@@ -51,7 +51,7 @@ def _improves_after_plateau(run: Run) -> Verdict:
     if not gains:
         return not_run()
     gain = Estimate(tuple(gains))
-    return sign(gain), f"agop-global gains {gain} mIoU from that step to the end, over {len(gains)} trainings"
+    return sign(gain), f"change in agop-global's mIoU from there to the end {gain}, over {len(gains)} runs"
 
 
 def _late_gains(run: Run) -> Iterator[float]:
@@ -91,9 +91,9 @@ CLAIMS: tuple[Claim, ...] = (
         "AGOP-Global ranks last in mIoU on translations_rotations",
         extreme("translations_rotations", _CLEAN, "iou", "agop-global", first=False),
     ),
-    ("GradCAM's PG is 0 where the signal has a fixed position", _gradcam_points_nowhere),
+    ("GradCAM's PG is 0 where positions are fixed", _gradcam_points_nowhere),
     ("AGOP-Local equals VanillaGrad", local_is_vanilla),
     ("Accuracy is about 50 % on correlated backgrounds", _chance_on_correlated),
-    ("diag(M) improves after accuracy has plateaued", _improves_after_plateau),
+    ("diag(M) improves after accuracy has levelled off", _improves_after_plateau),
     ("All methods fail on XOR", _all_fail_on_xor),
 )

@@ -24,7 +24,7 @@ def _table(table: Table) -> str:
         _escaped(method) + " & " + " & ".join(_cell(cells[metric], metric) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
-    small = r"95\,\% interval" + (" and the paper's value" if table.cites_paper else "")
+    small = r"95\,\% interval" + (" and the paper's figure" if table.cites_paper else "")
     return "\n".join(
         [
             r"\begin{table}[t]",
