@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,33 +98,4 @@ def opened(browser, heard):
 @pytest.fixture
 def page(browser, heard):
     with opened(browser, heard) as page:
-        yield page
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory, driver):
-    """A run by the real bench; not made where no browser could look at it."""
-    out = tmp_path_factory.mktemp("page") / "run"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    SPEC.save(out.with_name("wanted"))
-    for arguments in (["-c", RUN, out.with_name("wanted"), out], ["-m", "agop", "report", out]):
-        command = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert done.returncode == 0, done.stderr
-    assert f"wrote {out / 'index.html'}" in done.stdout
-    return out
-
-
-@pytest.fixture
-def report(page, folder):
-    page.goto((folder / "index.html").as_uri())
-    return page
-
-
-@pytest.fixture(scope="module")
-def still(browser, folder):
-    """The page of the run for tests that only read it: opened once for all of them."""
-    with opened(browser, Heard()) as page:
-        page.goto((folder / "index.html").as_uri())
-        page.wait_for_selector("#cost-chart .main-svg")
         yield page
