@@ -105,7 +105,7 @@ def test_the_page_describes_the_run_and_its_methods(shared_report, run_folder):
         )
     )
     assert facts["Command"] == about["command"]
-    assert facts["Trainings"] == f"8 (2 seeds per task), {Run(run_folder).spec.epochs} epochs each"
+    assert facts["Training runs"] == f"8 (2 seeds per task), {Run(run_folder).spec.epochs} epochs each"
     assert facts["Images"] == f"{Run(run_folder).spec.test_images:,} per task; true masks"
     assert facts["Versions"] == ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     assert f"{about['hardware']['cores']} cores" in facts["Machine"]

@@ -123,10 +123,10 @@ class _Group:
                 beside.append(f"{control} ({score.mean:.2f})")
             elif lead.mean > 0:
                 above.append(f"{control} ({score.mean:.2f})")
-        higher = "a model-independent control scores" if len(above) == 1 else "model-independent controls score"
-        equal = "a model-independent control" if len(beside) == 1 else "model-independent controls"
-        text = f", but {higher} higher: {' and '.join(above)}" if above else ""
-        return text + (f", not significantly different from {equal}: {' and '.join(beside)}" if beside else "")
+        better = "a model-independent control scores" if len(above) == 1 else "model-independent controls score"
+        equal = "a model-independent control is" if len(beside) == 1 else "model-independent controls are"
+        text = f", but {better} {'higher' if self.up else 'lower'}: {' and '.join(above)}" if above else ""
+        return text + (f", and {equal} not significantly worse: {' and '.join(beside)}" if beside else "")
 
 
 def _background(run: Run, scenario: str) -> str:

@@ -79,7 +79,7 @@ def test_advice_names_controls_that_score_higher(tmp_path):
 def test_advice_names_controls_that_are_not_significantly_different(tmp_path):
     scores = {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1], "random": [0.4, 0.3, 0.3]}
     text = advice(write_clevr(tmp_path, scores))
-    assert text.endswith(", not significantly different from a model-independent control: random (0.33).")
+    assert text.endswith(", and a model-independent control is not significantly worse: random (0.33).")
     assert "use " not in text
 
 

@@ -116,6 +116,6 @@ def _sentence(run: Run) -> str:
         return f"{methods}, scored on {images}."
     tasks = counted(len({place[:2] for place in run.places}), "task")
     return (
-        f"{methods}, scored against ground-truth masks: {tasks}, {counted(spec.seeds, 'training')} per task, "
-        f"{counted(spec.test_images, 'test image')} per training."
+        f"{methods}, scored against ground-truth masks: {tasks}, {counted(spec.seeds, 'seed')} per task, "
+        f"{counted(spec.test_images, 'test image')} per seed."
     )

@@ -23,7 +23,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     machine = about.get("hardware", {})
     lines = [
         ("Command", about.get("command", "")),
-        ("Trainings", "" if spec.epochs == 0 else _trainings(run)),
+        ("Training runs", "" if spec.epochs == 0 else _trainings(run)),
         ("Images", f"{spec.test_images:,}{' per task' if len(run.places) > 1 else ''}; {spec.masks} masks"),
         ("Network", about.get("network") or ""),
         *(("Note", note) for note in about.get("notes", [])),
