@@ -92,7 +92,7 @@ class _Group:
         second = first(rest, up=self.up)
         lead = None if second is None else self.pooled(best, second)
         if lead is None:
-            return f"{best} scores {mean} and is the only method"
+            return f"{best} scores {mean}, with no other method to compare"
         if lead.interval is None:
             follows = f"{second} follows with {rest[str(second)].mean:.2f}"
             unit = self.run.spec.intervals.removesuffix("s")
