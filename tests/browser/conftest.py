@@ -1,4 +1,4 @@
-"""A real browser, driven from outside; without one these tests are left out, and the end of the run says so."""
+"""A real browser. Without one these tests are skipped, and the end of the run says so."""
 
 import os
 import shutil
@@ -33,32 +33,32 @@ with ranks() as here:
 """
 
 
-def leave_out(why):
+def skip(reason):
     if os.environ.get("AGOP_BROWSER") == "required":
-        pytest.fail(f"AGOP_BROWSER=required, but {why}")
-    pytest.skip(f"browser tests left out: {why}")
+        pytest.fail(f"AGOP_BROWSER=required, but {reason}")
+    pytest.skip(f"browser tests skipped: {reason}")
 
 
 def chromium():
-    """Where the browser is, or None."""
+    """Path of the browser, or None."""
     names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("AGOP_CHROMIUM") or next((found for name in names if (found := shutil.which(name))), None)
+    return os.environ.get("AGOP_CHROMIUM") or next((path for name in names if (path := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="session")
 def driver():
-    """What drives a browser, and where the browser is."""
+    """Playwright, and the path of the browser."""
     path = chromium()
     if path is None:
-        leave_out("no chromium found; apt-get install chromium, or say where it is in AGOP_CHROMIUM")
+        skip("chromium not found: apt-get install chromium, or set AGOP_CHROMIUM to its path")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        leave_out("no playwright; pip install playwright")
+        skip("playwright not found: pip install playwright")
     return sync_playwright, path
 
 
-# Not for the session: while it is there, an event loop runs in this thread, which other tests would meet.
+# Not for the session: while it is open, an event loop runs in this thread, which would disturb other tests.
 @pytest.fixture(scope="module")
 def browser(driver):
     drive, path = driver
@@ -69,33 +69,33 @@ def browser(driver):
 
 
 @dataclass
-class Heard:
-    """What a page complained about, and what it asked the network for."""
+class Traffic:
+    """Errors on a page's console, and its requests to the network."""
 
     errors: list[Any] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
 
 @pytest.fixture
-def heard():
-    return Heard()
+def traffic():
+    return Traffic()
 
 
 @contextmanager
-def opened(browser, heard):
-    """A page with an empty profile; it may not end with an error on its console or a request that left the file."""
+def open_page(browser, traffic):
+    """A page with an empty profile. At the end: no error on the console, no request beyond the file."""
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", accept_downloads=True)
     page = context.new_page()
-    page.on("console", lambda message: heard.errors.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: heard.errors.append(str(error)))
-    page.on("request", lambda ask: None if ask.url.startswith(LOCAL) else heard.requests.append(ask.url))
+    page.on("console", lambda message: traffic.errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: traffic.errors.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith(LOCAL) else traffic.requests.append(request.url))
     yield page
     context.close()
-    assert heard.errors == []
-    assert heard.requests == []
+    assert traffic.errors == []
+    assert traffic.requests == []
 
 
 @pytest.fixture
-def page(browser, heard):
-    with opened(browser, heard) as page:
+def page(browser, traffic):
+    with open_page(browser, traffic) as page:
         yield page

@@ -7,7 +7,7 @@ import sys
 import pytest
 from filelock import FileLock
 
-from tests.browser.conftest import RUN, SPEC, Heard, opened
+from tests.browser.conftest import RUN, SPEC, Traffic, open_page
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +42,7 @@ def report(page, run_folder):
 @pytest.fixture(scope="module")
 def shared_report(browser, run_folder):
     """The run's page for tests that only read it, opened once per module."""
-    with opened(browser, Heard()) as page:
+    with open_page(browser, Traffic()) as page:
         page.goto((run_folder / "index.html").as_uri())
         page.wait_for_selector("#cost-chart .main-svg")
         yield page
