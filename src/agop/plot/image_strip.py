@@ -54,7 +54,7 @@ def _captions(count: int, total: int, targets: Sequence[Any] | Tensor | None) ->
 
 
 def _thinned(picture: Picture, saliency: Map) -> tuple[Picture, Map]:
-    """The picture (H,W,3) and map (H,W) with at most 256 pixels a side: a figure of large images would be huge."""
+    """The picture (H,W,3) and map (H,W) with at most 256 pixels per side: a figure of large images would be huge."""
     every = -(-max(saliency.shape) // _SIDE)
     small = picture[::every, ::every]
     height, width = small.shape[:2]
