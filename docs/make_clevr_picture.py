@@ -1,4 +1,4 @@
-"""Draw a few validation scenes of a CLEVR-XAI run with what its methods show, into the file that is named."""
+"""Draw three test scenes of a CLEVR-XAI run with the maps of its methods: `make_clevr_picture.py RUN FILE`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from agop.pictures.heat import pixels
 from agop.pictures.sheets import sheet, stacked
 from agop.runs.spec import RunSpec
 
-SHOWN = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")
+METHODS = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")
 
 
 def main() -> None:
-    """The first three scenes that the network tells right, a row each."""
+    """The first three scenes that the network classifies correctly, one row each."""
     run, out = Path(sys.argv[1]), Path(sys.argv[2])
     spec = RunSpec.load(run)
     (cell,) = spec.cells()
@@ -33,14 +33,14 @@ def main() -> None:
     finer = next(name for name in spec.methods if name.startswith("gradcam@"))
     rows = (model(test.images[:50]).argmax(1) == test.labels[:50]).nonzero().flatten()[:3]
     maps = {"truth": test.masks[rows].float()}
-    with warnings.catch_warnings():  # a 2×2 map is what the paper's GradCAM has
+    with warnings.catch_warnings():  # GradCAM warns about its 2×2 map, which is the paper's
         warnings.simplefilter("ignore", agop.AGOPWarning)
-        for name in (*SHOWN[:4], finer, *SHOWN[4:]):
+        for name in (*METHODS[:4], finer, *METHODS[4:]):
             entry = entries.entry(name)
             maps[name] = agop.explain(model, test.images[rows], entry.method, entry.prior, layer=entry.layer)
     sheets = [
-        sheet(picture, {name: found[place].numpy() for name, found in maps.items()})
-        for place, picture in enumerate(pixels(test.images[rows], scenario.black, scenario.white))
+        sheet(picture, {name: values[index].numpy() for name, values in maps.items()})
+        for index, picture in enumerate(pixels(test.images[rows], scenario.black, scenario.white))
     ]
     page = stacked(sheets)
     page.resize((page.width * 2 // 3, page.height * 2 // 3), Image.Resampling.LANCZOS).save(out)

@@ -16,5 +16,5 @@ def pytest_terminal_summary(terminalreporter):
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = {str(report.longrepr[-1]).removeprefix("Skipped: ") for report in skipped}
     for reason in sorted(reasons):
-        if "browser tests" in reason.lower():
+        if reason.startswith("browser tests"):
             terminalreporter.write_line(reason, yellow=True)

@@ -1,4 +1,4 @@
-"""IPython in a process of its own, for what a notebook displays."""
+"""What IPython displays, in a subprocess."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from PIL import Image
 shell = InteractiveShell.instance()
 setup, *cells = json.loads(sys.argv[1])
 shell.run_cell(setup).raise_error()
-found = []
+displays = []
 for cell in cells:
-    shell.run_cell("%%capture shown\\n" + cell).raise_error()
-    (data,) = [output.data for output in shell.user_ns["shown"].outputs]
+    shell.run_cell("%%capture captured\\n" + cell).raise_error()
+    (data,) = [output.data for output in shell.user_ns["captured"].outputs]
     size = Image.open(io.BytesIO(data["image/png"])).size if "image/png" in data else None
-    found.append([data["text/plain"], size])
-print(json.dumps(found))
+    displays.append([data["text/plain"], size])
+print(json.dumps(displays))
 """
 
 
 def displayed(folder: Path, setup: str, *cells: str) -> list[tuple[str, list[int] | None]]:
-    """What IPython displays for the last expression of each cell: its text, and the size of its picture."""
+    """Text and image size (or None) that IPython displays for the last expression of each cell."""
     process = [sys.executable, "-c", IN_A_NOTEBOOK, json.dumps([setup, *cells])]
     environment = os.environ | {"IPYTHONDIR": str(folder)}
     done = subprocess.run(process, capture_output=True, text=True, check=False, env=environment)

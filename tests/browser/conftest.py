@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,33 +96,4 @@ def open_page(browser, traffic):
 @pytest.fixture
 def page(browser, traffic):
     with open_page(browser, traffic) as page:
-        yield page
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory, driver):
-    """A run of the real bench. Not made without a browser."""
-    out = tmp_path_factory.mktemp("page") / "run"
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    SPEC.save(out.with_name("spec"))
-    for arguments in (["-c", RUN, out.with_name("spec"), out], ["-m", "agop", "report", out]):
-        command = [sys.executable, *map(str, arguments)]
-        process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        assert process.returncode == 0, process.stderr
-    assert f"wrote {out / 'index.html'}" in process.stdout
-    return out
-
-
-@pytest.fixture
-def report(page, folder):
-    page.goto((folder / "index.html").as_uri())
-    return page
-
-
-@pytest.fixture(scope="module")
-def still(browser, folder):
-    """The page of the run, opened once for all tests that only read it."""
-    with open_page(browser, Traffic()) as page:
-        page.goto((folder / "index.html").as_uri())
-        page.wait_for_selector("#cost-chart .main-svg")
         yield page

@@ -1,4 +1,4 @@
-"""How tests read a run's folder and its page."""
+"""Read a run folder and its page."""
 
 import json
 import statistics
@@ -13,27 +13,27 @@ def rows(folder, name="rows.jsonl"):
 
 
 def mean(folder, name="rows.jsonl", **where):
-    """The mean over seeds, straight from the rows; None if no seed has a defined one."""
+    """Mean over seeds, straight from the rows; None if no seed has a defined value."""
     values = [row["value"] for row in rows(folder, name) if where.items() <= row.items() and row["value"] is not None]
     return statistics.fmean(values) if values else None
 
 
-def shown_table(page):
+def current_table(page):
     return page.locator(".at-place.chosen table.figures").first
 
 
 def methods(page):
-    return shown_table(page).locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.method)")
+    return current_table(page).locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.method)")
 
 
 def values(page, metric):
-    cells = shown_table(page).locator(f'td[data-metric="{metric}"]')
-    found = cells.evaluate_all("cells => cells.map(cell => cell.dataset.value)")
-    return [float(value) for value in found if value]
+    cells = current_table(page).locator(f'td[data-metric="{metric}"]')
+    texts = cells.evaluate_all("cells => cells.map(cell => cell.dataset.value)")
+    return [float(text) for text in texts if text]
 
 
 def table_cells(page):
-    """Scenario, background, method, metric and what is read, of every cell of every table."""
+    """Scenario, background, method, metric and texts of every cell of every table."""
     return page.locator("table.figures").evaluate_all(
         """tables => tables.flatMap(table => [...table.querySelectorAll('td')].map(cell => [
              ...table.closest('.at-place').querySelector('h3').textContent.split(',')[0].split(' / '),
@@ -43,22 +43,22 @@ def table_cells(page):
     )
 
 
-def drawn(page, selector):
+def canvas_bytes(page, selector):
     """The bytes of a canvas."""
     return page.locator(selector).evaluate(
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data)"
     )
 
 
-def levels(content, shape):
-    """The places 0 .. 255 (H,W) on the colour bar that the bytes of a canvas stand for."""
+def colour_indices(content, shape):
+    """Indices 0..255 (H,W) into the colour bar, from the bytes of a canvas."""
     colours = np.array(content).reshape(-1, 1, 4)[..., :3]
     distance = abs(colours - inferno().astype(int)).sum(axis=-1)
     assert (distance.min(axis=1) == 0).all()
     return distance.argmin(axis=1).reshape(shape)
 
 
-def share(saliency):
-    """A map's parts of its own sum; zeros for a map that has none."""
-    whole = saliency.sum(dtype=np.float64)
-    return saliency / whole if np.isfinite(whole) and whole > 0 else np.zeros_like(saliency)
+def shares(saliency):
+    """A map divided by its sum; zeros if the sum is zero or not finite."""
+    total = saliency.sum(dtype=np.float64)
+    return saliency / total if np.isfinite(total) and total > 0 else np.zeros_like(saliency)

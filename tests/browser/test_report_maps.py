@@ -1,4 +1,4 @@
-"""What the page of a run draws, in a real browser, against the numbers in the run's files."""
+"""The maps and charts of a run's page in a real browser, compared with the run's files."""
 
 import base64
 import io
@@ -11,99 +11,101 @@ from safetensors.numpy import load_file
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
-from tests.browser.pages import drawn, levels, mean, rows, share
+from tests.browser.pages import canvas_bytes, colour_indices, mean, rows, shares
+
+pytest_plugins = ("tests.browser.report_run",)
 
 CELL = "linear-uncorrelated-000"
 
 
 @pytest.fixture(scope="module")
-def kept(folder):
-    return Gallery.load(folder / "cells" / CELL)
+def gallery(run_folder):
+    return Gallery.load(run_folder / "cells" / CELL)
 
 
 @pytest.fixture(scope="module")
-def by_class(folder):
-    """diag(M) of each class (K,H,W), as shares."""
-    found = load_file(folder / "cells" / CELL / "agop.safetensors")["class_diagonals"].sum(axis=1)
-    return np.stack([share(diagonal) for diagonal in found])
+def by_class(run_folder):
+    """diag(M) per class (K,H,W), as shares."""
+    diagonals = load_file(run_folder / "cells" / CELL / "agop.safetensors")["class_diagonals"].sum(axis=1)
+    return np.stack([shares(diagonal) for diagonal in diagonals])
 
 
-def test_every_sample_has_its_own_picture_outline_and_maps(report, kept, by_class):
+def test_every_sample_shows_its_image_outline_and_maps(report, gallery, by_class):
     outlines, pictures = set(), set()
-    for sample in range(len(kept.pictures)):
+    for sample in range(len(gallery.pictures)):
         address = report.locator("#maps .picture img").get_attribute("src")
         picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))))
-        assert np.array_equal(picture, kept.pictures[sample])
+        assert np.array_equal(picture, gallery.pictures[sample])
         paths = report.locator("#maps path.over").evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
-        assert set(paths) == {outline(kept.masks["true"][sample])}
-        parts = {name: share(maps[sample]) for name, maps in kept.maps.items()}
+        assert set(paths) == {outline(gallery.masks["true"][sample])}
+        parts = {name: shares(maps[sample]) for name, maps in gallery.maps.items()}
         top = max(*(part.max() for part in parts.values()), by_class.max())
         for name, part in parts.items():
-            found = levels(drawn(report, f'#maps figure[data-method="{name}"] canvas'), part.shape)
-            assert found == pytest.approx(255 * np.sqrt(part / top), abs=1.1)  # twice rounded
+            indices = colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), part.shape)
+            assert indices == pytest.approx(255 * np.sqrt(part / top), abs=1.1)  # rounded twice
         outlines.add(paths[0])
         pictures.add(address)
         report.keyboard.press("ArrowRight")
     assert len(outlines) > 1
-    assert len(pictures) == len(kept.pictures)
+    assert len(pictures) == len(gallery.pictures)
 
 
-def test_arrow_keys_and_buttons_walk_through_the_samples(report, folder, kept):
-    scores = load_file(folder / "cells" / CELL / "scores.safetensors")
+def test_arrow_keys_and_buttons_step_through_the_samples(report, run_folder, gallery):
+    scores = load_file(run_folder / "cells" / CELL / "scores.safetensors")
 
-    def holds(sample):
-        assert report.locator("#sample").inner_text() == f"sample {sample + 1} of {len(kept.pictures)}"
+    def check(sample):
+        assert report.locator("#sample").inner_text() == f"sample {sample + 1} of {len(gallery.pictures)}"
         figure = report.locator('#maps figure[data-method="agop-weighted"]')
-        told = figure.locator('[data-metric="average_precision"] dd').inner_text()
-        assert told == f"{scores['true/agop-weighted/average_precision'][sample]:.2f}"
-        right = kept.labels[sample] == kept.predicted[sample]
+        text = figure.locator('[data-metric="average_precision"] dd').inner_text()
+        assert text == f"{scores['true/agop-weighted/average_precision'][sample]:.2f}"
+        right = gallery.labels[sample] == gallery.predicted[sample]
         assert report.locator("#maps .picture .right").count() == int(right)
         assert report.locator("#maps .picture .wrong").count() == int(not right)
 
-    holds(0)
+    check(0)
     for sample in (1, 2):
         report.keyboard.press("ArrowRight")
-        holds(sample)
+        check(sample)
     report.keyboard.press("ArrowLeft")
-    holds(1)
+    check(1)
     report.locator("#next").click()
-    holds(2)
+    check(2)
     report.locator("#previous").click()
     report.locator("#previous").click()
     report.keyboard.press("ArrowLeft")
-    holds(len(kept.pictures) - 1)
+    check(len(gallery.pictures) - 1)
     report.locator("#scale").focus()
-    report.keyboard.press("ArrowDown")  # what needs the arrows keeps them
+    report.keyboard.press("ArrowDown")  # the select uses the arrows itself
     report.locator("#step").focus()
     report.keyboard.press("ArrowLeft")
-    holds(len(kept.pictures) - 1)
+    check(len(gallery.pictures) - 1)
 
 
-def test_maps_share_one_scale_and_can_each_have_their_own(report, kept, by_class):
-    parts = {name: share(maps[0]) for name, maps in kept.maps.items()}
+def test_maps_share_one_scale_or_use_their_own_maximum(report, gallery, by_class):
+    parts = {name: shares(maps[0]) for name, maps in gallery.maps.items()}
     top = max(*(part.max() for part in parts.values()), by_class.max())
 
-    def told(name):
-        return levels(drawn(report, f'#maps figure[data-method="{name}"] canvas'), parts[name].shape)
+    def drawn(name):
+        return colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), parts[name].shape)
 
     dimmed = [name for name, part in parts.items() if 0 < part.max() < top / 2]
     assert dimmed
     for name in dimmed:
-        assert told(name).max() < 255 * 0.75
+        assert drawn(name).max() < 255 * 0.75
     report.select_option("#scale", "own")
     for name in dimmed:
-        assert told(name) == pytest.approx(255 * np.sqrt(parts[name] / parts[name].max()), abs=0.6)
-        assert told(name).max() == 255
+        assert drawn(name) == pytest.approx(255 * np.sqrt(parts[name] / parts[name].max()), abs=0.6)
+        assert drawn(name).max() == 255
     assert report.locator("#ticks span").last.inner_text() == "100 %"
-    # On one scale it ends at the largest share of what is shown.
+    # The common scale ends at the largest share on the page.
     report.select_option("#scale", "common")
     assert float(report.locator("#ticks span").last.inner_text().removesuffix(" %")) == pytest.approx(
         100 * top, rel=0.05
     )
 
 
-def test_the_outline_is_the_border_of_the_mask(report, kept):
-    mask = kept.masks["true"][0]
+def test_the_outline_is_the_masks_border(report, gallery):
+    mask = gallery.masks["true"][0]
     path = report.locator("#maps .picture path.over")
     length = path.evaluate("path => path.getTotalLength()")
     padded = np.pad(mask, 1).astype(int)
@@ -113,20 +115,23 @@ def test_the_outline_is_the_border_of_the_mask(report, kept):
     assert report.locator("#maps svg").count() == 0
 
 
-def test_agop_global_is_shown_class_by_class(report, kept, by_class):
-    top = max(*(share(maps[0]).max() for maps in kept.maps.values()), by_class.max())
+def test_agop_global_is_shown_per_class(report, gallery, by_class):
+    top = max(*(shares(maps[0]).max() for maps in gallery.maps.values()), by_class.max())
     figures = report.locator("#class-maps figure")
     assert figures.count() == len(by_class) == 2
-    found = [levels(drawn(report, f'#class-maps figure[data-class="{k}"] canvas'), by_class[k].shape) for k in range(2)]
-    assert not np.array_equal(*found)
+    maps = [
+        colour_indices(canvas_bytes(report, f'#class-maps figure[data-class="{k}"] canvas'), by_class[k].shape)
+        for k in range(2)
+    ]
+    assert not np.array_equal(*maps)
     for k in range(2):
-        assert found[k] == pytest.approx(255 * np.sqrt(by_class[k] / top), abs=1.1)
+        assert maps[k] == pytest.approx(255 * np.sqrt(by_class[k] / top), abs=1.1)
 
 
 @pytest.fixture(scope="module")
-def snapshots(folder):
-    """The steps, and diag(M) at each, channels summed, as places 0 .. 255 on one scale."""
-    paths = sorted((folder / "cells" / CELL / "snapshots").glob("step-*.safetensors"))
+def snapshots(run_folder):
+    """The steps, and diag(M) at each, channels summed, as colour indices 0..255 on one scale."""
+    paths = sorted((run_folder / "cells" / CELL / "snapshots").glob("step-*.safetensors"))
     diagonals = np.stack([load_file(path)["diagonal"].sum(axis=0) for path in paths])
     return [int(path.stem.removeprefix("step-")) for path in paths], 255 * np.sqrt(diagonals / diagonals.max())
 
@@ -142,14 +147,14 @@ def test_the_slider_shows_the_snapshots(report, snapshots):
             index,
         )
         assert f"step {steps[index]:,} of {steps[-1]:,}" in report.locator("#frame-title").inner_text()
-        found = levels(drawn(report, "#frame"), expected[index].shape)
-        assert found == pytest.approx(expected[index], abs=0.6)
+        indices = colour_indices(canvas_bytes(report, "#frame"), expected[index].shape)
+        assert indices == pytest.approx(expected[index], abs=0.6)
         line = report.evaluate("document.getElementById('convergence-chart').layout.shapes[0].x0")
         assert line == steps[index]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_line_at_the_step_has_the_colour_of_no_curve(scheme, report):
+def test_the_step_line_differs_in_colour_from_every_curve(scheme, report):
     report.emulate_media(color_scheme=scheme)
     report.get_by_role("button", name=f"switch to {'light' if scheme == 'dark' else 'dark'} colours").wait_for()
     curves, line = report.evaluate(
@@ -162,7 +167,7 @@ def test_the_line_at_the_step_has_the_colour_of_no_curve(scheme, report):
     assert (np.abs(colours[1:] - colours[0]).max(axis=1) > 24).all()
 
 
-def test_play_draws_every_snapshot_from_the_first_to_the_last(report, snapshots):
+def test_play_draws_every_snapshot_in_order(report, snapshots):
     steps, expected = snapshots
     report.evaluate(
         """() => {
@@ -179,12 +184,12 @@ def test_play_draws_every_snapshot_from_the_first_to_the_last(report, snapshots)
     played = report.evaluate("window.played")
     assert [index for index, _ in played] == list(range(len(steps)))
     for index, content in played:
-        assert levels(content, expected[index].shape) == pytest.approx(expected[index], abs=0.6)
+        assert colour_indices(content, expected[index].shape) == pytest.approx(expected[index], abs=0.6)
 
 
-def test_the_chart_of_convergence_shows_mean_and_range_over_the_seeds(report, folder):
-    watched = rows(folder, "convergence.jsonl")
-    steps = sorted({row["step"] for row in watched})
+def test_the_convergence_chart_shows_mean_and_range_over_seeds(report, run_folder):
+    snapshot_rows = rows(run_folder, "convergence.jsonl")
+    steps = sorted({row["step"] for row in snapshot_rows})
     place = {"scenario": "linear", "background": "uncorrelated"}
     for metric in ("iou", "energy"):
         report.select_option("#convergence-metric", metric)
@@ -194,8 +199,8 @@ def test_the_chart_of_convergence_shows_mean_and_range_over_the_seeds(report, fo
             ("accuracy", "model", "accuracy"),
         ):  # fmt: skip
             where = place | {"method": method, "metric": its_metric}
-            those = [row for row in watched if where.items() <= row.items()]
-            seeds = [[row["value"] for row in those if row["step"] == step] for step in steps]
+            matching = [row for row in snapshot_rows if where.items() <= row.items()]
+            seeds = [[row["value"] for row in matching if row["step"] == step] for step in steps]
             index = next(k for k, trace in enumerate(traces) if trace.get("name") == name)
             assert traces[index]["x"] == steps
             assert traces[index]["y"] == pytest.approx([np.mean(of) for of in seeds], abs=1e-4)
@@ -203,12 +208,12 @@ def test_the_chart_of_convergence_shows_mean_and_range_over_the_seeds(report, fo
             assert traces[index - 1]["y"] == pytest.approx(ends, abs=1e-4)
 
 
-def test_the_chart_of_cost_shows_what_the_files_say_on_a_logarithmic_axis(still, folder):
-    chart = still.evaluate(
+def test_the_cost_chart_shows_the_files_values_on_a_logarithmic_axis(shared_report, run_folder):
+    chart = shared_report.evaluate(
         "(({data, layout}) => ({data, type: layout.xaxis.type}))(document.getElementById('cost-chart'))"
     )
     assert chart["type"] == "log"
-    where, run = {"scenario": "linear", "background": "uncorrelated"}, Run(folder)
+    where, run = {"scenario": "linear", "background": "uncorrelated"}, Run(run_folder)
     points = [
         (text, x, y, right, up)
         for trace in chart["data"]
@@ -220,8 +225,8 @@ def test_the_chart_of_cost_shows_what_the_files_say_on_a_logarithmic_axis(still,
     assert sorted(point[0] for point in points) == sorted(scored)
     assert len(points) > 3
     for method, x, y, right, up in points:
-        assert x == pytest.approx(mean(folder, "timings.jsonl", **where, method=method), rel=1e-4)
-        assert y == pytest.approx(mean(folder, **where, method=method, metric="iou"), rel=1e-4)
+        assert x == pytest.approx(mean(run_folder, "timings.jsonl", **where, method=method), rel=1e-4)
+        assert y == pytest.approx(mean(run_folder, **where, method=method, metric="iou"), rel=1e-4)
         for name, value, reach in (("milliseconds", x, right), ("iou", y, up)):
             estimate = run.estimate("linear", "uncorrelated", method, name)
             assert value + reach == pytest.approx(estimate.interval[1], rel=1e-3)

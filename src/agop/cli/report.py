@@ -1,4 +1,4 @@
-"""`agop report`: a run folder as a page, a table or data."""
+"""`agop report`: a run folder as an HTML page, Markdown, CSV, LaTeX or JSON."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ import typer
 
 from agop.errors import InputError
 
-_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
+_FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder of `agop bench` or `agop evaluate`.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of `agop bench` or `agop evaluate`.")],
     format_: Annotated[
         str | None,
-        typer.Option("--format", help="html, markdown, csv, latex or json; by default what --out ends in, else html."),
+        typer.Option("--format", help="html, markdown, csv, latex or json; default: by the extension of --out."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write; by default RUN/index.html, other formats to the terminal.")
+        Path | None,
+        typer.Option(help="File to write; default: RUN/index.html, or standard output if not html."),
     ] = None,
 ) -> None:
-    """Write the page of a run, or its tables in another form, from its folder alone."""
+    """Write the report of a run as an HTML page, Markdown, CSV, LaTeX or JSON."""
     from agop.report.formats import registry
     from agop.report.run import Run
     from agop.system.files import write_atomically
 
-    ending = ".html" if out is None else out.suffix.lower()
-    if format_ is None and ending not in _ENDINGS:
-        raise InputError(f"{out} does not end in {', '.join(_ENDINGS)}: name it so, or give --format")
-    chosen = format_ or _ENDINGS[ending]
-    text = registry.get(chosen)(Run(run))
-    if out is None and chosen != "html":
+    extension = ".html" if out is None else out.suffix.lower()
+    if format_ is None and extension not in _FORMATS:
+        raise InputError(f"{out} doesn't end in {', '.join(_FORMATS)}: rename it or pass --format")
+    name = format_ or _FORMATS[extension]
+    text = registry.get(name)(Run(run))
+    if out is None and name != "html":
         typer.echo(text, nl=False)
         return
     path = run / "index.html" if out is None else out

@@ -83,7 +83,7 @@ class ExplanationFolder:
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
-            "prior_provenance": None if explainer.prior is None else explainer.prior.provenance,
+            "prior_provenance": None if explainer.prior is None else explainer.prior.provenance.to_dict(),
             "maps": "maps.safetensors",
         }
 

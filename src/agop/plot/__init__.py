@@ -1,32 +1,38 @@
-"""Figures for papers and notebooks; they need matplotlib: pip install 'agop[plot]'."""
+"""Figures for papers and notebooks. Needs matplotlib: pip install 'agop[plot]'."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agop.errors import AGOPError
+from agop.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from agop.plot.comparing import compare
-    from agop.plot.converging import convergence
-    from agop.plot.overlaying import overlay
+    from agop.plot.comparison import compare
+    from agop.plot.convergence_curves import convergence
+    from agop.plot.image_strip import show
+    from agop.plot.overlays import overlay
 
-__all__ = ["compare", "convergence", "overlay"]
+__all__ = ["compare", "convergence", "overlay", "show"]
 
-# Imported on first use: whoever draws nothing needs no matplotlib.
-_HOMES = {"compare": "comparing", "convergence": "converging", "overlay": "overlaying"}
+# Imported on first use, so that agop works without matplotlib.
+_MODULES = {
+    "compare": "comparison",
+    "convergence": "convergence_curves",
+    "overlay": "overlays",
+    "show": "image_strip",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'agop.plot' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"agop.plot.{_HOMES[name]}"), name)
+        return getattr(import_module(f"agop.plot.{_MODULES[name]}"), name)
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        raise AGOPError("agop.plot needs matplotlib: pip install 'agop[plot]'") from error
+        raise MissingExtraError("agop.plot", "matplotlib", "plot") from error
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Figures made without pyplot, and so without backend, window or global state, and what is drawn in them."""
+"""Figures without pyplot, so without backend, window or global state, and the parts drawn into them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
 from agop.pictures.heat import Picture, heat
-from agop.plot.reading import Mask
+from agop.plot.inputs import Mask
 
 COLOURS = ListedColormap(heat(np.linspace(0, 1, 256)[None])[0] / 255, "agop")
-# Okabe and Ito's colours, which the colour-blind can tell apart, and a dash of its own for each, for print in grey.
+# Okabe and Ito's colour-blind-safe palette; each colour has its own dash pattern, for print in grey.
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#000000", "linestyle": ":"},
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#D55E00", "linestyle": "--"},
     {"color": "#009E73", "linestyle": "-."},
 )
-_OUTLINE = "#56B4E9"  # the one of them that the maps' colours never come near
+_OUTLINE = "#56B4E9"  # the colour of the palette that is farthest from the maps' colours
 
 
 class ShownFigure(Figure):
-    """A figure that shows itself as the last expression of a notebook's cell, also where pyplot was never imported."""
+    """Figure that displays itself as the last expression of a notebook cell, even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -43,12 +43,12 @@ class ShownFigure(Figure):
 
 
 def figure(width: float, height: float) -> ShownFigure:
-    """An empty figure of this size in inches, whose parts make room for one another."""
+    """Empty figure of this size in inches, with constrained layout."""
     return ShownFigure(figsize=(width, height), layout="constrained")
 
 
-def show(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | None = None) -> None:
-    """The picture (H,W,3) without ticks, its mask's outline, and, instead of a map that says nothing, why."""
+def draw_panel(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | None = None) -> None:
+    """Draw a picture (H,W,3) without ticks, with the mask's outline; a note covers the picture."""
     axes.imshow(picture, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
@@ -64,28 +64,28 @@ def show(axes: Axes, picture: Picture, mask: Mask | None = None, note: str | Non
 
 
 def outline(mask: Mask) -> NDArray[np.float64]:
-    """The sides (K,2,2) of pixels, as (x, y) from and to, that part the mask (H,W) from what is around it."""
+    """Pixel edges (K,2,2), as (x, y) start and end, along the border of the mask (H,W)."""
     padded = np.pad(mask, 1)
     rows, columns = np.nonzero(padded[1:, 1:-1] != padded[:-1, 1:-1])
     across = np.stack([np.stack([columns, rows], -1), np.stack([columns + 1, rows], -1)], 1)
     rows, columns = np.nonzero(padded[1:-1, 1:] != padded[1:-1, :-1])
     down = np.stack([np.stack([columns, rows], -1), np.stack([columns, rows + 1], -1)], 1)
-    # A pixel reaches half a unit to each side of its centre.
+    # A pixel extends half a unit to each side of its centre.
     return np.concatenate([across, down]) - 0.5
 
 
 def wrapped(text: str, letters: float) -> str:
-    """The text in lines as long as so many letters are high; a letter is about half as wide as high."""
+    """The text in lines whose width is `letters` letter heights; a letter is about 0.55 as wide as high."""
     return "\n".join(textwrap.wrap(text, max(4, int(letters / 0.55))))
 
 
 def height_of(size: str) -> float:
-    """The height in inches of letters of a size such as "small"."""
+    """Letter height in inches of a font size such as "small"."""
     return FontProperties(size=size).get_size_in_points() / 72
 
 
 def colour_bar(axes: Sequence[Axes], scale: Normalize, label: str, into: Axes | None = None) -> Colorbar:
-    """The bar of the maps' colours, beside the axes or `into` axes of its own."""
+    """Colour bar of the maps, beside the axes or drawn `into` other axes."""
     place: dict[str, Any] = {"ax": axes, "shrink": 0.9, "aspect": 15} if into is None else {"cax": into}
     bar = axes[0].figure.colorbar(ScalarMappable(scale, COLOURS), **place)
     bar.set_label(label, fontsize="small")
@@ -94,7 +94,7 @@ def colour_bar(axes: Sequence[Axes], scale: Normalize, label: str, into: Axes | 
 
 
 def bar_of_shares(axes: Sequence[Axes], top: float, into: Axes | None = None) -> None:
-    """The colour bar of shares of a map up to `top`, on a square-root axis; none if no map has anything to show."""
+    """Colour bar of shares up to `top` on a square-root scale; no bar if `top` is 0, when no map has a share."""
     if top <= 0:
         if into is not None:
             into.remove()

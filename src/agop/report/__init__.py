@@ -1,1 +1,1 @@
-"""Reports: a run folder → tables, claims and files. Nothing here imports torch."""
+"""Reports: tables, claims and pages from a run folder, without torch."""

@@ -1,4 +1,4 @@
-"""A mean with its 95 % interval, by a bootstrap that also holds for the few seeds of a run."""
+"""Mean with a 95 % interval, by a bootstrap corrected for few values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ ANY: Range = (-math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds or samples with its 95 % interval, which ends where the quantity does; no interval from fewer
-    than two values.
-    """
+    """Mean over seeds or samples with its 95 % interval, clipped to `bounds`. Fewer than two values: no interval."""
 
     values: tuple[float, ...]
     bounds: Range = ANY
@@ -31,9 +29,9 @@ class Estimate:
 
     @cached_property
     def interval(self) -> Range | None:
-        """The 2.5th and 97.5th percentile of means over values drawn with replacement, stretched as few values need.
+        """2.5th and 97.5th percentile of bootstrap means, widened for few values; None below two values.
 
-        Of many values, which would take gigabytes to draw, the normal interval, which is the same by then.
+        Many values would take gigabytes to resample: they get the normal interval, which is the same by then.
         """
         count = len(self.values)
         if count < 2:
@@ -54,7 +52,7 @@ class Estimate:
 
 @lru_cache(maxsize=8)
 def _draws(count: int) -> NDArray[np.float64]:
-    """How much each of so many values weighs in the mean of each draw (draws, count): the same for all estimates."""
+    """Weights (draws,count) of `count` values in each bootstrap mean: the same for all estimates."""
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _DRAWS)
     weights: NDArray[np.float64] = drawn / count
     return weights
@@ -62,16 +60,16 @@ def _draws(count: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=8)
 def _stretch(count: int) -> float:
-    """How much wider than the bootstrap's a 95 % interval of few values is: 2.7 times for 3, 1.2 times for 10.
+    """Factor by which few values widen the bootstrap interval: 2.7 for 3 values, 1.2 for 10.
 
-    Drawn values spread by 1/n where an unbiased estimate has 1/(n − 1), and that estimate is itself uncertain, which
-    makes Student's quantile of the normal one. Without this, three seeds cover the truth three times out of four.
+    The bootstrap variance divides by n instead of n − 1, and the variance is itself uncertain: Student's quantile
+    replaces the normal one. Without this factor, an interval of three seeds covers the true mean 75 % of the time.
     """
     return student(count - 1) / _NORMAL * math.sqrt(count / (count - 1))
 
 
 def student(freedom: int) -> float:
-    """The 97.5th percentile of Student's t with so many degrees of freedom, by the integral of its density."""
+    """97.5th percentile of Student's t with `freedom` degrees of freedom, by integrating the density."""
     points = np.linspace(0, 16, 40_001)
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
     density = scale * (1 + points**2 / freedom) ** (-(freedom + 1) / 2)

@@ -1,4 +1,4 @@
-"""Figures as the page writes them."""
+"""Numbers as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from agop.report.estimate import Estimate
 
 
 def number(value: float | None, metric: str) -> str:
-    """Three decimals; milliseconds span five orders and get two digits that count. A dash for no value."""
+    """Three decimals; two significant digits for milliseconds, which span five orders. A dash for None."""
     if value is None:
         return "–"
     if metric != "milliseconds":
@@ -18,13 +18,13 @@ def number(value: float | None, metric: str) -> str:
 
 
 def interval(estimate: Estimate | None, metric: str) -> str:
-    """The 95 % interval in brackets, or nothing."""
+    """The 95 % interval in brackets, or an empty string."""
     if estimate is None or estimate.interval is None:
         return ""
     low, high = (number(end, metric) for end in estimate.interval)
     return f"[{low}, {high}]"
 
 
-def counted(count: int, what: str) -> str:
-    """A number of things, in the plural if it is not one."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def counted(count: int, noun: str) -> str:
+    """The count and the noun, in the plural unless the count is 1."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""A run folder as a report sees it: rows, and estimates over seeds or samples."""
+"""A run folder for reports: rows, and estimates over seeds or samples."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[str, str, str]
 
 
 class Run:
-    """The rows of a finished run, by scenario, background, kind of masks, method and metric."""
+    """A finished run: its spec and its values by scenario, background, kind of masks, method and metric."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +49,7 @@ class Run:
 
     @cached_property
     def convergence(self) -> list[Row]:
-        """The rows of the snapshots; none where nothing was trained, or not for long enough to make one."""
+        """Rows of the training snapshots; empty if the run trained nothing or not long enough for a snapshot."""
         path = self.folder / "convergence.jsonl"
         if self.spec.epochs == 0 or (path.exists() and path.stat().st_size == 0):
             return []
@@ -57,11 +57,11 @@ class Run:
 
     @cached_property
     def curves(self) -> Curves:
-        """The values at each snapshot, by scenario, background, method and metric."""
+        """Values at each snapshot, by scenario, background, method and metric."""
         return curves(self.convergence)
 
     def has(self, scenario: str, background: str, *methods: str) -> bool:
-        """True if the run has these methods there."""
+        """True if the run has these methods on the scenario and background."""
         return self.spec.has(scenario, background) and all(
             method in (*self.spec.methods, "model") for method in methods
         )
@@ -69,12 +69,12 @@ class Run:
     def estimate(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
     ) -> Estimate | None:
-        """The mean over seeds or samples, or None where there is no value; masks of the main kind if not told."""
-        found = self.values(scenario, background, method, metric, masks)
-        return Estimate(tuple(found.values()), self._bounds(metric, masks or self.spec.masks)) if found else None
+        """Mean over seeds or samples, None without a value. `masks` defaults to the main kind."""
+        values = self.values(scenario, background, method, metric, masks)
+        return Estimate(tuple(values.values()), self._bounds(metric, masks or self.spec.masks)) if values else None
 
     def _bounds(self, metric: str, masks: str) -> Range:
-        """What a mean cannot leave; a metric of someone's own may say nothing about it."""
+        """Bounds of the metric; a user's own metric may have none."""
         if metric in ("accuracy", "coverage", "milliseconds"):
             return 0, ANY[1] if metric == "milliseconds" else 1
         low, high = self.metrics[metric].get("bounds") or ANY
@@ -83,7 +83,7 @@ class Run:
     def difference(
         self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
     ) -> Estimate | None:
-        """The paired difference of two methods, seed by seed or sample by sample."""
+        """Paired difference a − b of two methods, over seeds or samples."""
         left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
         return Estimate(tuple(left[key] - right[key] for key in both)) if both else None
@@ -91,23 +91,23 @@ class Run:
     def values(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
     ) -> dict[int, float]:
-        """The defined values by seed or, where intervals are over samples, by sample."""
+        """Defined values by seed, or by sample if intervals are over samples."""
         masks = masks or self.spec.masks
         if self.spec.intervals == "samples" and f"{masks}/{method}/{metric}" in self.samples(scenario, background):
             scores = self.samples(scenario, background)[f"{masks}/{method}/{metric}"]
-            return {place: float(scores[place]) for place in np.flatnonzero(~np.isnan(scores))}
+            return {index: float(scores[index]) for index in np.flatnonzero(~np.isnan(scores))}
         seeds = self._seeds[scenario, background, masks, method, metric]
         return {seed: value for seed, value in sorted(seeds.items()) if value is not None}
 
     def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
-        """True if the score counts at least half as many samples as any other's there: only then may it be the best."""
+        """True if the score has at least half as many samples as any other method's: only then may it be the best."""
         counts = self._counts[scenario, background, masks or self.spec.masks, metric]
-        # Variants are scored on fewer images, all of them.
+        # Variants are scored on fewer images than the other methods.
         rivals = self.spec.methods if method in self.spec.methods else self.spec.sensitivity
         return 2 * counts[method] >= max((counts[rival] for rival in rivals), default=0)
 
     def samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
-        """The scores (N,) of seed 0 one by one, as kind of masks/method/metric."""
+        """Per-sample scores (N,) of seed 0, keyed masks/method/metric."""
         if (scenario, background) not in self._scores:
             name = Cell(scenario, background, 0).name
             self._scores[scenario, background] = load(read_bytes(self.folder / "cells" / name / "scores.safetensors"))
@@ -115,25 +115,24 @@ class Run:
 
 
 def paper() -> dict[str, Any]:
-    """The paper's figures: scenario → method → metric → value."""
+    """The paper's values: scenario → method → metric → value."""
     content = json.loads(files("agop.report").joinpath("paper.json").read_text())
     return dict(content["figures"])
 
 
 def _by_seed(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], dict[int, float | None]]:
-    found: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
+    values: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
     for row in rows:
         key = (row["scenario"], row["background"], row.get("masks", main), row["method"], row["metric"])
-        found[key][row["seed"]] = row["value"]
-    return found
+        values[key][row["seed"]] = row["value"]
+    return values
 
 
 def _counts(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], Counter[str]]:
-    """How many samples the scores of each method count, over all seeds."""
-    found: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    """Number of samples behind each method's scores, over all seeds."""
+    counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in rows:
         if row["value"] is not None:
-            found[row["scenario"], row["background"], row.get("masks", main), row["metric"]][row["method"]] += row.get(
-                "n", 1
-            )
-    return found
+            key = (row["scenario"], row["background"], row.get("masks", main), row["metric"])
+            counts[key][row["method"]] += row.get("n", 1)
+    return counts

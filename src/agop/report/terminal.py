@@ -1,31 +1,31 @@
-"""The end of a bench on a terminal: a table a scenario, then the paper's claims."""
+"""Report on the terminal: one table per scenario, then the paper's claims."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table as Drawn
+from rich.table import Table as Grid
 from rich.text import Text
 
 from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, remarks
 from agop.report.numbers import number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
 _COLOURS = {HOLDS: "green", FAILS: "red"}
 
 
 def show(run: Run, console: Console) -> None:
     """Print the tables and the claims."""
-    found = [*tables(run), *sensitivity(run)]
-    cited = "; beside them, dim, the paper's figure" if any(table.cites_paper for table in found) else ""
+    all_tables = [*tables(run), *sensitivity(run)]
+    cited = "; the paper's figures dimmed" if any(table.cites_paper for table in all_tables) else ""
     console.print(f"Means over {run.spec.intervals}, best in bold{cited}\n")
-    for table in found:
+    for table in all_tables:
         console.print(table.title, style="italic", markup=False, soft_wrap=True)
-        for drawn in _drawn(table, console):
-            console.print(drawn)
+        for piece in _pieces(table, console):
+            console.print(piece)
             console.print()
     claims = check(run)
     if claims:
@@ -39,8 +39,8 @@ def show(run: Run, console: Console) -> None:
     console.print(advice(run), soft_wrap=True, markup=False)
 
 
-def _drawn(table: Table, console: Console) -> Iterator[Drawn]:
-    """The table, its columns in as many pieces, one below the other, as the console is too narrow for."""
+def _pieces(table: Table, console: Console) -> Iterator[Grid]:
+    """The table, split by columns into pieces that fit the console's width."""
     columns, endless = list(zip(table.columns, table.labels, strict=True)), console.options.update(width=10_000)
     while columns:
         count = len(columns)
@@ -50,14 +50,14 @@ def _drawn(table: Table, console: Console) -> Iterator[Drawn]:
         columns = columns[count:]
 
 
-def _piece(table: Table, columns: list[tuple[str, str]]) -> Drawn:
-    drawn = Drawn("method", *(label for _, label in columns), box=None, pad_edge=False)
+def _piece(table: Table, columns: list[tuple[str, str]]) -> Grid:
+    grid = Grid("method", *(label for _, label in columns), box=None, pad_edge=False)
     for method, cells in table.rows.items():
-        drawn.add_row(Text(method), *(_cell(cells[metric], metric) for metric, _ in columns))
-    return drawn
+        grid.add_row(Text(method), *(_cell(cells[metric], metric) for metric, _ in columns))
+    return grid
 
 
-def _cell(cell: Figure, metric: str) -> Text:
+def _cell(cell: ScoreCell, metric: str) -> Text:
     if cell.ours is None:
         return Text("–")
     ours = Text(number(cell.ours.mean, metric), style="bold" if cell.best else "")

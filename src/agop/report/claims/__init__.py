@@ -1,4 +1,4 @@
-"""The paper's claims, each checked against the rows: holds, fails or undecided, with the figures."""
+"""The paper's claims, each checked against the rows: holds, fails or undecided, with the evidence."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def check(run: Run) -> list[Checked]:
 
 
 def remarks(run: Run) -> list[str]:
-    """What is to be said beyond the paper's claims, in sentences."""
-    found = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+    """Sentences on results beyond the paper's claims."""
+    sentences = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
     if run.spec.intervals == "seeds" and 1 < run.spec.seeds < _FEW:
-        found.append(f"Of {run.spec.seeds} seeds the intervals are wide: --seeds 10 decides more.")
-    return found
+        sentences.append(f"With {run.spec.seeds} seeds the intervals are wide: --seeds 10 decides more claims.")
+    return sentences
 
 
 __all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "remarks"]

@@ -1,4 +1,4 @@
-"""The paper's claims about CLEVR-XAI, and what a second look asks of them."""
+"""The paper's claims about CLEVR-XAI, and follow-up questions."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _NAME = "clevr-xai"
 _NEAR_ZERO = 0.02
 
 
-def _here(make: Callable[[str], Callable[[Run], Verdict]]) -> Callable[[Run], Verdict]:
-    """A verdict on the run's own pictures, official or drawn."""
+def _on_run(make: Callable[[str], Callable[[Run], Verdict]]) -> Callable[[Run], Verdict]:
+    """Verdict on the run's own images, official or drawn."""
     return lambda run: make(run.spec.backgrounds[0])(run)
 
 
 def _above(metric: str, a: str, b: str) -> Callable[[Run], Verdict]:
-    return _here(lambda background: above(_NAME, background, metric, a, b))
+    return _on_run(lambda background: above(_NAME, background, metric, a, b))
 
 
 def _first(metric: str, method: str) -> Callable[[Run], Verdict]:
-    return _here(lambda background: extreme(_NAME, background, metric, method, first=True))
+    return _on_run(lambda background: extreme(_NAME, background, metric, method, first=True))
 
 
 def _gradcam_collapses(run: Run) -> Verdict:
-    found = run.estimate(_NAME, run.spec.backgrounds[0], "gradcam", "pointing_game")
-    return bounded([] if found is None else [found], 0.0, _NEAR_ZERO)
+    score = run.estimate(_NAME, run.spec.backgrounds[0], "gradcam", "pointing_game")
+    return bounded([] if score is None else [score], 0.0, _NEAR_ZERO)
 
 
 def _gradcam_recovers(run: Run) -> Verdict:
@@ -35,7 +35,7 @@ def _gradcam_recovers(run: Run) -> Verdict:
 
 
 def remarks(run: Run) -> list[str]:
-    """What the controls say, in a sentence."""
+    """One sentence if AGOP-Global doesn't beat the controls."""
     controls = ("centre", "mean-mask")
     metrics = [metric for metric in ("iou", "energy", "average_precision") if metric in run.spec.metrics]
     if not run.has(_NAME, run.spec.backgrounds[0], "agop-global", *controls):
@@ -48,35 +48,35 @@ def remarks(run: Run) -> list[str]:
     ]
     if not lost:
         return []
-    told = "AGOP-Global scores no better than maps that know nothing of the model"
-    return [f"{told} ({', '.join(lost)}): what it scores there may be no more than where objects tend to stand."]
+    result = f"AGOP-Global scores no better than model-independent controls ({', '.join(lost)})"
+    return [f"{result}: its scores there may only reflect where objects tend to be."]
 
 
 CLAIMS: tuple[Claim, ...] = (
-    ("AGOP-Global is above IG in mIoU", _above("iou", "agop-global", "integrated-gradients")),
-    ("AGOP-Weighted is above IG in mIoU", _above("iou", "agop-weighted", "integrated-gradients")),
-    ("AGOP-Global is above AGOP-Weighted in mIoU", _above("iou", "agop-global", "agop-weighted")),
-    ("IG is first in PG", _first("pointing_game", "integrated-gradients")),
-    ("SmoothGrad is first in mIoU", _first("iou", "smoothgrad")),
+    ("AGOP-Global beats IG in mIoU", _above("iou", "agop-global", "integrated-gradients")),
+    ("AGOP-Weighted beats IG in mIoU", _above("iou", "agop-weighted", "integrated-gradients")),
+    ("AGOP-Global beats AGOP-Weighted in mIoU", _above("iou", "agop-global", "agop-weighted")),
+    ("IG ranks first in PG", _first("pointing_game", "integrated-gradients")),
+    ("SmoothGrad ranks first in mIoU", _first("iou", "smoothgrad")),
     ("GradCAM's PG collapses to 0 on a 2×2 map", _gradcam_collapses),
-    ("AGOP-Local is VanillaGrad", local_is_vanilla),
-    ("Second look: GradCAM recovers on a finer layer, in PG", _gradcam_recovers),
-    ("Second look: AGOP-Global is above a blob in the centre, in mIoU", _above("iou", "agop-global", "centre")),
-    ("Second look: AGOP-Global is above the mean training mask, in mIoU", _above("iou", "agop-global", "mean-mask")),
+    ("AGOP-Local equals VanillaGrad", local_is_vanilla),
+    ("Follow-up: GradCAM's PG recovers on a finer layer", _gradcam_recovers),
+    ("Follow-up: AGOP-Global beats a centred blob in mIoU", _above("iou", "agop-global", "centre")),
+    ("Follow-up: AGOP-Global beats the mean training mask in mIoU", _above("iou", "agop-global", "mean-mask")),
     (
-        "Second look: AGOP-Global is above the mean training mask, in AP",
+        "Follow-up: AGOP-Global beats the mean training mask in AP",
         _above("average_precision", "agop-global", "mean-mask"),
     ),
     (
-        "Second look: AGOP-Weighted is above the mean training mask, in AP",
+        "Follow-up: AGOP-Weighted beats the mean training mask in AP",
         _above("average_precision", "agop-weighted", "mean-mask"),
     ),
     (
-        "Second look: AGOP-Weighted is above IG by rank, too (Rank)",
+        "Follow-up: AGOP-Weighted also beats IG in Rank",
         _above("rank_accuracy", "agop-weighted", "integrated-gradients"),
     ),
     (
-        "Second look: diag(M) of the best weights is above that of the training, in mIoU",
+        "Follow-up: diag(M) of the best weights beats diag(M) of the training in mIoU",
         _above("iou", "agop-global", "agop-global@training"),
     ),
 )

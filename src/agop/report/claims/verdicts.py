@@ -1,4 +1,4 @@
-"""What a claim of the paper can come to, and how the rows decide it."""
+"""Verdicts on a claim of the paper, and how the rows decide them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Claim = tuple[str, Callable[[Run], Verdict]]
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim, what became of it, and the figures that say so."""
+    """A claim, its verdict, and the evidence as text."""
 
     claim: str
     verdict: str
@@ -27,43 +27,44 @@ class Checked:
 def above(
     scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
 ) -> Callable[[Run], Verdict]:
-    """The claim that method a scores above method b."""
+    """The claim that method a beats method b."""
 
     def verdict(run: Run) -> Verdict:
         if not run.has(scenario, background, a, b):
             return not_run()
-        found = run.difference(scenario, background, metric, a, b, masks)
+        difference = run.difference(scenario, background, metric, a, b, masks)
         left, right = (run.estimate(scenario, background, method, metric, masks) for method in (a, b))
-        if found is None or left is None or right is None:
+        if difference is None or left is None or right is None:
             return UNDECIDED, "no defined scores"
-        return sign(found), f"{a} {left.mean:.3f}, {b} {right.mean:.3f}, difference {found}"
+        return sign(difference), f"{a} {left.mean:.3f}, {b} {right.mean:.3f}, difference {difference}"
 
     return verdict
 
 
 def extreme(scenario: str, background: str, metric: str, method: str, *, first: bool) -> Callable[[Run], Verdict]:
-    """The claim that a method of the paper is above, or below, every other one of it but random."""
+    """The claim that a method ranks first, or last, among the paper's methods without random."""
 
     def verdict(run: Run) -> Verdict:
         others = [m for m in paper()[scenario] if m not in (method, "random")]
         if not run.has(scenario, background, method, *others):
             return not_run()
         order = [(method, o) if first else (o, method) for o in others]
-        found = {o: run.difference(scenario, background, metric, *pair) for o, pair in zip(others, order, strict=True)}
-        if not any(found.values()):
+        differences = [run.difference(scenario, background, metric, *pair) for pair in order]
+        leads = {o: lead for o, lead in zip(others, differences, strict=True) if lead is not None}
+        if not leads:
             return UNDECIDED, "no defined scores"
-        verdicts = {o: sign(d) for o, d in found.items() if d is not None}
+        verdicts = {o: sign(lead) for o, lead in leads.items()}
         verdict = next((v for v in (FAILS, UNDECIDED) if v in verdicts.values()), HOLDS)
-        # The one that decides: of those with this verdict, the closest.
-        decisive = {o: d for o, d in found.items() if d is not None and verdicts[o] == verdict}
-        rival, closest = min(decisive.items(), key=lambda item: item[1].mean)
-        return verdict, f"{method} over {rival}: {closest}" if first else f"{rival} over {method}: {closest}"
+        # The evidence is the closest of the rivals with this verdict.
+        rival = min((o for o in leads if verdicts[o] == verdict), key=lambda o: leads[o].mean)
+        a, b = (method, rival) if first else (rival, method)
+        return verdict, f"{a} over {b}: {leads[rival]}"
 
     return verdict
 
 
 def local_is_vanilla(run: Run) -> Verdict:
-    """The claim that two methods are one."""
+    """The claim that agop-local and vanilla have the same scores."""
     if not {"agop-local", "vanilla"} <= set(run.spec.methods):
         return not_run()
     values: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
@@ -72,9 +73,8 @@ def local_is_vanilla(run: Run) -> Verdict:
         values[where][row["method"]] = row["value"]
     pairs = [(v["agop-local"], v["vanilla"]) for v in values.values() if "vanilla" in v]
     different = sum(a != b for a, b in pairs)
-    return (
-        FAILS if different else HOLDS
-    ), f"{len(pairs) - different} of {len(pairs)} scores are equal to the last digit"
+    verdict = FAILS if different else HOLDS
+    return verdict, f"{len(pairs) - different} of {len(pairs)} scores are exactly equal"
 
 
 def sign(difference: Estimate) -> str:
@@ -105,5 +105,5 @@ def bounded(estimates: list[Estimate], centre: float, reach: float) -> Verdict:
 
 
 def not_run() -> Verdict:
-    """For a claim about what a run does not have."""
+    """The verdict on a claim about methods or scenarios that the run doesn't have."""
     return UNDECIDED, "not in this run"

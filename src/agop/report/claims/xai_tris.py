@@ -25,32 +25,33 @@ _NEAR_ZERO, _NEAR_HALF = 0.01, 0.05
 
 
 def _gradcam_points_nowhere(run: Run) -> Verdict:
-    found = [run.estimate(s, _CLEAN, "gradcam", "pointing_game") for s in FIXED if run.has(s, _CLEAN, "gradcam")]
-    return bounded([e for e in found if e is not None], 0.0, _NEAR_ZERO)
+    scores = [run.estimate(s, _CLEAN, "gradcam", "pointing_game") for s in FIXED if run.has(s, _CLEAN, "gradcam")]
+    return bounded([score for score in scores if score is not None], 0.0, _NEAR_ZERO)
 
 
 def _chance_on_correlated(run: Run) -> Verdict:
-    found = [run.estimate(s, "correlated", "model", "accuracy") for s in run.spec.scenarios if run.has(s, "correlated")]
-    return bounded([e for e in found if e is not None], 0.5, _NEAR_HALF)
+    scenarios = [scenario for scenario in run.spec.scenarios if run.has(scenario, "correlated")]
+    accuracies = [run.estimate(scenario, "correlated", "model", "accuracy") for scenario in scenarios]
+    return bounded([accuracy for accuracy in accuracies if accuracy is not None], 0.5, _NEAR_HALF)
 
 
 def _all_fail_on_xor(run: Run) -> Verdict:
-    found = {m: run.estimate("xor", _CLEAN, m, "iou") for m in run.spec.methods if run.has("xor", _CLEAN, m)}
-    scored = {m: e for m, e in found.items() if e is not None and m != "random"}
-    if not scored:
+    methods = [method for method in run.spec.methods if method != "random" and run.has("xor", _CLEAN, method)]
+    scores = {m: score for m in methods if (score := run.estimate("xor", _CLEAN, m, "iou")) is not None}
+    if not scores:
         return not_run()
-    best, estimate = max(scored.items(), key=lambda item: item[1].mean)
-    told = f"no mIoU above 0.01, says the paper; {best} has {estimate} with {run.spec.masks} masks"
-    return decided(estimate, below=_NEAR_ZERO), told
+    best, score = max(scores.items(), key=lambda item: item[1].mean)
+    evidence = f"the paper reports no mIoU above 0.01; {best} has {score} with {run.spec.masks} masks"
+    return decided(score, below=_NEAR_ZERO), evidence
 
 
-def _improves_after_accuracy_levels_off(run: Run) -> Verdict:
-    """diag(M) at the end against the step at which accuracy came within a hundredth of its best."""
+def _improves_after_plateau(run: Run) -> Verdict:
+    """The mIoU of diag(M) at the end minus its mIoU when accuracy came within 0.01 of its best."""
     gains = list(_late_gains(run))
     if not gains:
         return not_run()
-    found = Estimate(tuple(gains))
-    return sign(found), f"mIoU of agop-global from there to the end {found}, over {len(gains)} runs"
+    gain = Estimate(tuple(gains))
+    return sign(gain), f"change in agop-global's mIoU from there to the end {gain}, over {len(gains)} runs"
 
 
 def _late_gains(run: Run) -> Iterator[float]:
@@ -67,32 +68,32 @@ def _late_gains(run: Run) -> Iterator[float]:
 
 CLAIMS: tuple[Claim, ...] = (
     (
-        "AGOP-Weighted is above IG in mIoU on linear",
+        "AGOP-Weighted beats IG in mIoU on linear",
         above("linear", _CLEAN, "iou", "agop-weighted", "integrated-gradients"),
     ),
     (
-        "AGOP-Weighted is above IG in Energy on linear",
+        "AGOP-Weighted beats IG in Energy on linear",
         above("linear", _CLEAN, "energy", "agop-weighted", "integrated-gradients"),
     ),
     (
-        "AGOP-Global is above IG in mIoU on multiplicative",
+        "AGOP-Global beats IG in mIoU on multiplicative",
         above("multiplicative", _CLEAN, "iou", "agop-global", "integrated-gradients"),
     ),
     (
-        "IG is below random in mIoU on multiplicative",
+        "IG scores below random in mIoU on multiplicative",
         above("multiplicative", _CLEAN, "iou", "random", "integrated-gradients"),
     ),
     (
-        "IG is first in mIoU on translations_rotations",
+        "IG ranks first in mIoU on translations_rotations",
         extreme("translations_rotations", _CLEAN, "iou", "integrated-gradients", first=True),
     ),
     (
-        "AGOP-Global is last in mIoU on translations_rotations",
+        "AGOP-Global ranks last in mIoU on translations_rotations",
         extreme("translations_rotations", _CLEAN, "iou", "agop-global", first=False),
     ),
     ("GradCAM's PG is 0 where positions are fixed", _gradcam_points_nowhere),
-    ("AGOP-Local is VanillaGrad", local_is_vanilla),
+    ("AGOP-Local equals VanillaGrad", local_is_vanilla),
     ("Accuracy is about 50 % on correlated backgrounds", _chance_on_correlated),
-    ("diag(M) improves after accuracy has levelled off", _improves_after_accuracy_levels_off),
+    ("diag(M) improves after accuracy has levelled off", _improves_after_plateau),
     ("All methods fail on XOR", _all_fail_on_xor),
 )

@@ -1,4 +1,4 @@
-"""The formats a report can have, one file each. A new file here is found by itself."""
+"""Report formats, one file each. A new file registers itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ registry: Registry[Format] = Registry("format")
 
 
 def report_format(function: Format) -> Format:
-    """Register a function from a run to the report's text, under its name."""
+    """Register a function Run → text as a report format, under the function's name."""
     registry.add(function.__name__, function)
     return function
 

@@ -1,4 +1,4 @@
-"""CSV: one line a score, for a spreadsheet."""
+"""CSV: one line per score, for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import sensitivity, tables
+from agop.report.score_tables import sensitivity, tables
 
 
 @report_format
 def csv(run: Run) -> str:
-    """The scores with intervals and the paper's figures, one a line."""
+    """Scores with intervals and the paper's values, one per line."""
     buffer = io.StringIO()
     lines = writer.writer(buffer, lineterminator="\n")
     lines.writerow(["scenario", "background", "masks", "method", "metric", "mean", "low", "high", "n", "paper", "best"])
@@ -21,6 +21,6 @@ def csv(run: Run) -> str:
             for metric, cell in cells.items():
                 low, high = (cell.ours and cell.ours.interval) or (None, None)
                 mean, n = (None, 0) if cell.ours is None else (cell.ours.mean, len(cell.ours.values))
-                where = [table.scenario, table.background, table.masks, method, metric]
-                lines.writerow([*where, mean, low, high, n, cell.paper, cell.best])
+                key = [table.scenario, table.background, table.masks, method, metric]
+                lines.writerow([*key, mean, low, high, n, cell.paper, cell.best])
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""HTML: one page with tables, maps and charts that opens in any browser and asks no network."""
+"""HTML: one page with tables, maps and charts that opens in any browser and needs no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON: everything of a report, for a program."""
+"""JSON: the whole report, machine-readable."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.run import Run
-from agop.report.tables import Figure, sensitivity, tables
+from agop.report.score_tables import ScoreCell, sensitivity, tables
 
 
 @report_format
 def json(run: Run) -> str:
-    """Specification, claims and scores."""
+    """Spec, claims and scores."""
     content = {
         "spec": asdict(run.spec),
         "about": run.about,
@@ -36,7 +36,7 @@ def json(run: Run) -> str:
     return writer.dumps(content, indent=1) + "\n"
 
 
-def _cell(cell: Figure) -> dict[str, Any]:
+def _cell(cell: ScoreCell) -> dict[str, Any]:
     ours = cell.ours
     return {
         "mean": ours and ours.mean,

@@ -1,11 +1,11 @@
-"""LaTeX: the tables with booktabs, as the paper has them."""
+"""LaTeX: booktabs tables like the paper's."""
 
 from __future__ import annotations
 
 from agop.report.formats import report_format
 from agop.report.numbers import interval, number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
 _ESCAPES = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
@@ -14,7 +14,7 @@ _ESCAPES = {
 
 @report_format
 def latex(run: Run) -> str:
-    """One table environment a scenario and background."""
+    """One table environment per scenario and background."""
     return "\n\n".join(_table(table) for table in [*tables(run), *sensitivity(run)]) + "\n"
 
 
@@ -24,12 +24,12 @@ def _table(table: Table) -> str:
         _escaped(method) + " & " + " & ".join(_cell(cells[metric], metric) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
     ]
-    small = r"its 95\,\% interval" + (" and the paper's figure" if table.cites_paper else "")
+    small = r"95\,\% interval" + (" and the paper's figure" if table.cites_paper else "")
     return "\n".join(
         [
             r"\begin{table}[t]",
             r"\centering",
-            rf"\caption{{{_escaped(table.title)}. Beside a mean, in small print, {small}.}}",
+            rf"\caption{{{_escaped(table.title)}. Small print: {small}.}}",
             rf"\begin{{tabular}}{{@{{}}l{'r' * len(table.columns)}@{{}}}}",
             r"\toprule",
             rf"Method & {head} \\\midrule",
@@ -42,11 +42,11 @@ def _table(table: Table) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As LaTeX shows it as it stands; "<" and "|" need the T1 font encoding, as in every text."""
+    """The text with LaTeX's special characters escaped; "<" and "|" need the T1 font encoding."""
     return "".join(_ESCAPES.get(character, character) for character in text)
 
 
-def _cell(cell: Figure, metric: str) -> str:
+def _cell(cell: ScoreCell, metric: str) -> str:
     if cell.ours is None:
         return "--"
     mean = number(cell.ours.mean, metric)

@@ -1,4 +1,4 @@
-"""Markdown: claims and tables, for a page on the web."""
+"""Markdown: claims and tables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agop.report.claims import check, remarks
 from agop.report.formats import report_format
 from agop.report.numbers import counted, interval, number
 from agop.report.run import Run
-from agop.report.tables import Figure, Table, sensitivity, tables
+from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
 
 @report_format
 def markdown(run: Run) -> str:
     """The report as Markdown."""
-    spec, about, found = run.spec, run.about, [*tables(run), *sensitivity(run)]
-    cited = "; in parentheses the paper's figure" if any(table.cites_paper for table in found) else ""
+    spec, about, all_tables = run.spec, run.about, [*tables(run), *sensitivity(run)]
+    cited = " and the paper's figures in parentheses" if any(table.cites_paper for table in all_tables) else ""
     lines = [
         f"# {spec.benchmark}",
         "",
@@ -26,34 +26,34 @@ def markdown(run: Run) -> str:
         f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
         "",
         *_network(run),
-        f"Means over {spec.intervals}; in brackets bootstrap 95 % intervals over {spec.intervals}{cited}.",
-        "The best of a column is bold; controls do not compete.",
+        f"Means over {spec.intervals}, with bootstrap 95 % intervals over {spec.intervals} in brackets{cited}.",
+        "The best value of each column is bold. Controls are excluded.",
         "",
         f"**In short:** {_escaped(advice(run))}",
         *_claims(run),
         *(line for remark in remarks(run) for line in ("", remark)),
     ]
-    for table in found:
+    for table in all_tables:
         lines += ["", f"## {_escaped(table.title)}", "", *_lines(table)]
     return "\n".join(lines) + "\n"
 
 
 def _trained(run: Run) -> str:
-    """Seeds and epochs, where something was trained."""
+    """Seeds and epochs of a run that trained models."""
     spec = run.spec
     return f"{counted(spec.seeds, 'seed')}, {counted(spec.epochs, 'epoch')}, " if spec.epochs else ""
 
 
 def _claims(run: Run) -> list[str]:
-    """What became of the paper's claims; nothing about a run of which it has none."""
+    """Table of the paper's claims; nothing if the paper has none about this run."""
     lines = [f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)]
-    return ["", "## The paper's claims", "", "| claim | verdict | figures |", "|---|---|---|", *lines] if lines else []
+    return ["", "## The paper's claims", "", "| claim | verdict | evidence |", "|---|---|---|", *lines] if lines else []
 
 
 def _network(run: Run) -> list[str]:
-    """What was trained on what, where a run could choose."""
-    told = [run.about.get("network"), *run.about.get("notes", [])]
-    return [line for text in told if text for line in (text.replace("\n", "; "), "")]
+    """The run's network and notes, one paragraph each."""
+    texts = [run.about.get("network"), *run.about.get("notes", [])]
+    return [line for text in texts if text for line in (text.replace("\n", "; "), "")]
 
 
 def _lines(table: Table) -> list[str]:
@@ -65,14 +65,13 @@ def _lines(table: Table) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """With a backslash before what would be read as a mark; an underscore inside a word is none."""
+    """The text with Markdown's special characters escaped; underscores inside a word need no escape."""
     return re.sub(r"[\\|*`<]|\b_\B|\B_\b", r"\\\g<0>", text)
 
 
-def _cell(cell: Figure, metric: str) -> str:
+def _cell(cell: ScoreCell, metric: str) -> str:
     if cell.ours is None:
         return "–"
     mean = number(cell.ours.mean, metric)
-    told = [f"**{mean}**" if cell.best else mean, interval(cell.ours, metric)]
-    told += [] if cell.paper is None else [f"({number(cell.paper, metric)})"]
-    return " ".join(part for part in told if part)
+    paper = "" if cell.paper is None else f"({number(cell.paper, metric)})"
+    return " ".join(filter(None, [f"**{mean}**" if cell.best else mean, interval(cell.ours, metric), paper]))

@@ -1,4 +1,4 @@
-"""The page of a run: one HTML file that needs nothing else, put together from the run folder alone."""
+"""The HTML page of a run: one self-contained file, built from the run folder alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.numbers import counted
-from agop.report.page import cost, making
+from agop.report.page import run_details
 from agop.report.page.colours import gradient, inferno
-from agop.report.page.figures import shown
-from agop.report.page.glance import grids
-from agop.report.page.maps import encoded
-from agop.report.page.samples import chosen, gallery
-from agop.report.page.training import training
+from agop.report.page.cost import cost_points
+from agop.report.page.gallery_view import gallery_view, selection
+from agop.report.page.map_bytes import base64_text
+from agop.report.page.table_view import table_views
+from agop.report.page.training_history import training_history
+from agop.report.page.winner_grids import winner_grids
 from agop.report.run import Run
 from agop.report.winners import headline
 from agop.runs.controls import CONTROLS
@@ -36,7 +37,7 @@ def page(run: Run) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
-    # Our own files and plotly's go in as they are; all that comes from the run is escaped by the templates.
+    # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
     own = {
         "styles": Markup(_joined(_STYLES, "css")),
         "scripts": Markup(_joined(_SCRIPTS, "js")),
@@ -47,7 +48,7 @@ def page(run: Run) -> str:
 
 
 def _breakable(name: str) -> str:
-    """A name that may go on in the next line after a sign in it."""
+    """The name as HTML that may break after punctuation."""
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([-_/@])(?=\w)", r"\1<wbr>", str(escape(name))))
@@ -59,34 +60,35 @@ def _joined(names: tuple[str, ...], ending: str) -> str:
 
 
 def _content(run: Run) -> dict[str, Any]:
-    """What the templates write, and as `data` what the scripts draw."""
+    """Variables of the templates; `data` is what the scripts draw."""
     data = _data(run)
     galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
     return {
         "run": run,
-        "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: explanations, scored",
+        "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
         "sentence": _sentence(run),
         "advice": advice(run),
-        "grids": grids(run),
+        "grids": winner_grids(run),
         "gradient": gradient(),
         "claims": check(run),
         "remarks": remarks(run),
-        "tables": shown(run),
+        "tables": table_views(run),
         "data": data,
-        "pictures": bool(galleries),
-        "chosen": chosen(run, max(galleries, key=lambda found: len(found["pictures"]))) if galleries else "",
+        "has_gallery": bool(galleries),
+        "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
         "controls": [method for method in run.spec.methods if method in CONTROLS],
         "convergence": any(cell["training"] for cell in data["cells"]),
-        "facts": making.facts(run),
-        "definitions": making.definitions(run),
-        "methods": making.methods(run),
-        "raw": making.raw(run),
+        "facts": run_details.facts(run),
+        "definitions": run_details.definitions(run),
+        "methods": run_details.methods(run),
+        "raw": run_details.raw(run),
     }
 
 
 def _data(run: Run) -> dict[str, Any]:
     cells = list(dict.fromkeys((scenario, background) for scenario, background, _ in run.places))
     metric = headline(run)
+    about = run.metrics[metric]
     return {
         "places": [
             {
@@ -94,27 +96,27 @@ def _data(run: Run) -> dict[str, Any]:
                 "background": b,
                 "masks": k,
                 "cell": cells.index((s, b)),
-                "cost": cost.points(run, (s, b, k)),
+                "cost": cost_points(run, (s, b, k)),
             }
             for s, b, k in run.places
         ],
-        "cells": [{"gallery": gallery(run, *cell), "training": training(run, *cell)} for cell in cells],
+        "cells": [{"gallery": gallery_view(run, *cell), "training": training_history(run, *cell)} for cell in cells],
         "metrics": {name: about["label"] for name, about in run.metrics.items()},
         "methods": list(run.spec.methods),
         "variants": list(run.spec.sensitivity),
-        "quality": {"name": metric, "label": run.metrics[metric]["label"]},
-        "colours": encoded(inferno()),
+        "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
+        "colours": base64_text(inferno()),
     }
 
 
 def _sentence(run: Run) -> str:
-    """What the page is, in one sentence."""
+    """What the page shows, in one sentence."""
     spec = run.spec
-    ways = counted(len(spec.methods), "way")
+    methods, images = counted(len(spec.methods), "attribution method"), counted(spec.test_images, "image")
     if spec.epochs == 0:
-        return f"{ways} to explain a model's decisions, on {counted(spec.test_images, 'image')}."
-    places = counted(len({place[:2] for place in run.places}), "task")
+        return f"{methods}, scored on {images}."
+    tasks = counted(len({place[:2] for place in run.places}), "task")
     return (
-        f"{ways} to explain an image classifier, scored against masks of where the signal truly is: {places}, "
-        f"{counted(spec.seeds, 'training')} each, {counted(spec.test_images, 'test image')} a training."
+        f"{methods}, scored against ground-truth masks: {tasks}, {counted(spec.seeds, 'seed')} per task, "
+        f"{counted(spec.test_images, 'test image')} per seed."
     )

@@ -1,4 +1,4 @@
-"""What a map costs against what it scores: a point a method."""
+"""Cost against score: one point per method."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from agop.report.winners import headline
 from agop.runs.controls import CONTROLS
 
 
-def points(run: Run, place: Place) -> list[dict[str, Any]]:
-    """Milliseconds and score of each method that has both."""
+def cost_points(run: Run, place: Place) -> list[dict[str, Any]]:
+    """Milliseconds and main score of each method that has both."""
     scenario, background, masks = place
-    found = []
+    points = []
     for method in run.spec.methods:
         score = run.estimate(scenario, background, method, headline(run), masks)
         cost = run.estimate(scenario, background, method, "milliseconds")
         if score is not None and cost is not None and cost.mean > 0:
             kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"
-            found.append({"method": method, "kind": kind, "score": _ends(score), "cost": _ends(cost)})
-    return found
+            points.append({"method": method, "kind": kind, "score": _ends(score), "cost": _ends(cost)})
+    return points
 
 
 def _ends(estimate: Estimate) -> list[float]:

@@ -10,13 +10,13 @@ function curveTraces(name, curve, line, yaxis) {
   ];
 }
 
-function chosenFrame() {
+function currentFrame() {
   const frames = chosenCell().training?.frames;
   return frames ? { frames, index: Math.min(Number(byId("step").value), frames.steps.length - 1) } : null;
 }
 
 function stepLine() {
-  const frame = chosenFrame();
+  const frame = currentFrame();
   if (!frame) return [];
   const x = frame.frames.steps[frame.index];
   return [{ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: themed("--ink"), width: 1.5 } }];
@@ -43,14 +43,14 @@ function drawCurves() {
 }
 
 function drawFrame() {
-  const frame = chosenFrame();
+  const frame = currentFrame();
   byId("frames").hidden = !frame;
   if (!frame) return;
   const { frames, index } = frame, size = frames.rows * frames.columns;
   frames.values ??= bytes(frames.bytes);
   drawMap(byId("frame"), frames.values.subarray(index * size, (index + 1) * size), frames.rows, frames.columns, 1);
   byId("frame").style.aspectRatio = `${frames.columns} / ${frames.rows}`;
-  byId("frame-title").textContent = `diag(M) of seed 0 after step ${frames.steps[index].toLocaleString("en")} of ${frames.steps.at(-1).toLocaleString("en")}, channels summed; one scale for all steps`;
+  byId("frame-title").textContent = `diag(M) of seed 0 after step ${frames.steps[index].toLocaleString("en")} of ${frames.steps.at(-1).toLocaleString("en")}, channels summed, same scale at all steps`;
   byId("step").setAttribute("aria-valuetext", `step ${frames.steps[index]}`);
   drawRamp(byId("frame-ramp"));
   drawTicks(byId("frame-ticks"), share => share === 0 ? "0" : (share * frames.top).toPrecision(2));
@@ -61,11 +61,11 @@ function showStep() {
   if (chosenCell().training) Plotly.relayout(byId("convergence-chart"), { shapes: stepLine() });
 }
 
-function play(wanted) {
+function play(on) {
   clearInterval(playing);
-  playing = wanted ? setInterval(nextStep, 120) : null;
-  byId("play").textContent = wanted ? "❚❚ pause" : "▶ play";
-  byId("play").setAttribute("aria-pressed", String(wanted));
+  playing = on ? setInterval(nextStep, 120) : null;
+  byId("play").textContent = on ? "❚❚ pause" : "▶ play";
+  byId("play").setAttribute("aria-pressed", String(on));
 }
 
 function nextStep() {
@@ -86,15 +86,15 @@ function showTraining() {
   drawFrame();
 }
 
-function offerQualities() {
-  const known = new Set(data.cells.flatMap(cell => Object.entries(cell.training?.curves ?? {}).flatMap(([method, curves]) => method === "model" ? [] : Object.keys(curves))));
-  const order = Object.keys(data.metrics).filter(metric => known.has(metric));
+function fillMetrics() {
+  const measured = new Set(data.cells.flatMap(cell => Object.entries(cell.training?.curves ?? {}).flatMap(([method, curves]) => method === "model" ? [] : Object.keys(curves))));
+  const order = Object.keys(data.metrics).filter(metric => measured.has(metric));
   byId("convergence-metric").replaceChildren(...order.map(metric => element("option", { value: metric }, data.metrics[metric])));
-  if (known.has(data.quality.name)) byId("convergence-metric").value = data.quality.name;
+  if (measured.has(data.quality.name)) byId("convergence-metric").value = data.quality.name;
 }
 
 if (byId("convergence")) {
-  offerQualities();
+  fillMetrics();
   byId("convergence-metric").addEventListener("change", drawCurves);
   byId("step").addEventListener("input", () => { play(false); showStep(); });
   byId("play").addEventListener("click", () => {
@@ -102,6 +102,6 @@ if (byId("convergence")) {
     play(!playing);
     showStep();
   });
-  hear("place", showTraining);
-  hear("theme", drawCurves);
+  listen("place", showTraining);
+  listen("theme", drawCurves);
 }

@@ -2,17 +2,17 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
 
 function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
 }
 
 function bytes(text) {
   return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
 }
 
-// Plotly reads tags in its texts; a name from the run is only text.
+// Plotly interprets tags in texts; names from the run must stay plain text.
 function plain(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
@@ -21,10 +21,10 @@ function themed(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function tell(what) {
-  document.dispatchEvent(new CustomEvent(what));
+function emit(name) {
+  document.dispatchEvent(new CustomEvent(name));
 }
 
-function hear(what, then) {
-  document.addEventListener(what, then);
+function listen(name, handler) {
+  document.addEventListener(name, handler);
 }

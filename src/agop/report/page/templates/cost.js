@@ -11,14 +11,14 @@ function spread(values, share) {
 }
 
 function costTrace(kind, points) {
-  const style = KINDS[kind], colour = themed(style.colour), those = points.filter(point => point.kind === kind);
+  const style = KINDS[kind], colour = themed(style.colour), members = points.filter(point => point.kind === kind);
   const bars = key => ({
     type: "data", symmetric: false, thickness: 1, width: 3, color: colour,
-    array: those.map(point => point[key][2] - point[key][0]), arrayminus: those.map(point => point[key][0] - point[key][1]),
+    array: members.map(point => point[key][2] - point[key][0]), arrayminus: members.map(point => point[key][0] - point[key][1]),
   });
   return {
-    type: "scatter", mode: "markers", name: style.name, x: those.map(point => point.cost[0]), y: those.map(point => point.score[0]),
-    text: those.map(point => plain(point.method)), marker: { size: 10, color: colour, symbol: style.symbol, line: { width: kind === "control" ? 2 : 0, color: colour } },
+    type: "scatter", mode: "markers", name: style.name, x: members.map(point => point.cost[0]), y: members.map(point => point.score[0]),
+    text: members.map(point => plain(point.method)), marker: { size: 10, color: colour, symbol: style.symbol, line: { width: kind === "control" ? 2 : 0, color: colour } },
     error_x: bars("cost"), error_y: bars("score"),
     hovertemplate: `%{text}<br>%{x:.3g} ms, ${plain(data.quality.label)} %{y:.3f}<extra></extra>`,
   };
@@ -34,9 +34,9 @@ function drawCost() {
   const across = cost => (Math.log10(cost) - xs[0]) / (xs[1] - xs[0]) * width, down = score => (ys[1] - score) / (ys[1] - ys[0]) * high;
   const pixels = points.map(({ method, cost, score }) => {
     const x = across(cost[0]), y = down(score[0]);
-    const lying = { x: across(cost[1]), y: y - 3, w: across(cost[2]) - across(cost[1]), h: 6 };
-    const standing = { x: x - 3, y: down(score[2]), w: 6, h: down(score[1]) - down(score[2]) };
-    return { text: method, x, y, bars: [lying, standing] };
+    const horizontal = { x: across(cost[1]), y: y - 3, w: across(cost[2]) - across(cost[1]), h: 6 };
+    const vertical = { x: x - 3, y: down(score[2]), w: 6, h: down(score[1]) - down(score[2]) };
+    return { text: method, x, y, bars: [horizontal, vertical] };
   });
   const labels = placedLabels(pixels, width, high).map((label, index) => ({
     x: Math.log10(points[index].cost[0]), y: points[index].score[0], text: plain(points[index].method), font: { size: 12 }, borderpad: 0,
@@ -45,7 +45,7 @@ function drawCost() {
   }));
   Plotly.react(chart, Object.keys(KINDS).filter(kind => points.some(point => point.kind === kind)).map(kind => costTrace(kind, points)), chartLayout({
     height, margin: { ...MARGIN, t: MARGIN.t + 28 }, annotations: labels, showlegend: true, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
-    xaxis: axis("milliseconds a sample (logarithmic)", { type: "log", range: xs, dtick: xs[1] - xs[0] > 1 ? 1 : "D2", exponentformat: "none" }),
+    xaxis: axis("milliseconds per sample (logarithmic)", { type: "log", range: xs, dtick: xs[1] - xs[0] > 1 ? 1 : "D2", exponentformat: "none" }),
     yaxis: axis(data.quality.label, { range: ys }),
   }), CHART);
 }
@@ -55,5 +55,5 @@ new ResizeObserver(() => {
   const width = byId("cost-chart").clientWidth;
   if (width && width !== drawnWidth) { drawnWidth = width; drawCost(); }
 }).observe(byId("cost-chart"));
-hear("place", drawCost);
-hear("theme", drawCost);
+listen("place", drawCost);
+listen("theme", drawCost);

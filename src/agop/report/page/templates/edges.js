@@ -1,4 +1,4 @@
-// A table that goes on beyond an edge of its box says so: at the right by an arrow, at the left by the first column's shadow.
+// Scroll hints for wide tables: an arrow at the right edge, a shadow of the first column at the left.
 function showEdges(box) {
   const frame = box.parentNode, beyond = box.scrollWidth - box.clientWidth - box.scrollLeft;
   frame.classList.toggle("more", beyond > 1);

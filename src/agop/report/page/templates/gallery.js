@@ -6,16 +6,16 @@ function unpackMaps(packed, size) {
   return index => ({ top: packed.tops[index] ?? null, values: packed.values.subarray(index * size, (index + 1) * size) });
 }
 
-function chosenMethods(gallery) {
+function checkedMethods(gallery) {
   return Object.keys(gallery.maps).length ? methodOrder(gallery).filter(method => !unchecked.has(method)) : [];
 }
 
 function methodOrder(gallery) {
-  const known = [...data.methods, ...data.variants].filter(method => method in gallery.maps);
-  return [...known, ...Object.keys(gallery.maps).filter(method => !known.includes(method))];
+  const ordered = [...data.methods, ...data.variants].filter(method => method in gallery.maps);
+  return [...ordered, ...Object.keys(gallery.maps).filter(method => !ordered.includes(method))];
 }
 
-function offerMethods(gallery) {
+function fillMethods(gallery) {
   byId("method-choice").replaceChildren(...methodOrder(gallery).map(method => {
     const box = element("input", { type: "checkbox", "data-method": method });
     box.checked = !unchecked.has(method);
@@ -41,7 +41,7 @@ function mapFigure(gallery, name, map, top, path, attributes) {
   const frame = framed(gallery, canvas, map.top === null ? null : path);
   if (map.top === null) {
     canvas.style.visibility = "hidden";
-    frame.append(element("div", { class: "nothing" }, "zero everywhere, or not finite"));
+    frame.append(element("div", { class: "nothing" }, "all zero or not finite"));
   }
   return element("figure", attributes, frame, element("figcaption", {}, element("strong", {}, name)));
 }
@@ -51,8 +51,8 @@ function scoreList(scores, index) {
   for (const [metric, label] of Object.entries(data.metrics)) {
     if (!scores || !(metric in scores) || index >= scores[metric].length) continue;
     const value = scores[metric][index];
-    const shown = value === null ? "–" : value.toFixed(2);
-    list.append(element("div", { "data-metric": metric }, element("dt", {}, label), element("dd", {}, shown)));
+    const text = value === null ? "–" : value.toFixed(2);
+    list.append(element("div", { "data-metric": metric }, element("dt", {}, label), element("dd", {}, text)));
   }
   return list;
 }
@@ -60,11 +60,11 @@ function scoreList(scores, index) {
 function pictureFigure(gallery, path) {
   const label = gallery.labels[sample], predicted = gallery.predicted[sample], right = gallery.right[sample], name = gallery.names[sample];
   const image = element("img", { src: gallery.pictures[sample], alt: `sample ${sample + 1}${name ? `, ${name}` : ""}${label ? `, ${label}` : ""}` });
-  const caption = element("figcaption", {}, element("strong", {}, "the image"));
+  const caption = element("figcaption", {}, element("strong", {}, "image"));
   if (name) caption.append(element("span", { class: "which" }, name), element("br"));
   if (label) caption.append(element("span", { class: "label" }, `label: ${label}`), element("br"));
   caption.append(element("span", { class: "predicted" }, `predicted: ${predicted} `));
-  if (right !== null) caption.append(element("span", { class: right ? "right" : "wrong" }, right ? "✓ right" : "✗ wrong"));
+  if (right !== null) caption.append(element("span", { class: right ? "right" : "wrong" }, right ? "✓ correct" : "✗ wrong"));
   return element("figure", { class: "picture" }, framed(gallery, image, path), caption);
 }
 
@@ -72,22 +72,22 @@ function showBar(top) {
   const own = byId("scale").value === "own";
   drawRamp(byId("ramp"));
   drawTicks(byId("ticks"), share => percent(own ? share : share * top));
-  byId("bar-title").textContent = own ? "of the map’s own maximum (square-root axis)"
-    : "of the whole map in one pixel (square-root axis, up to the largest share of the maps shown)";
+  byId("bar-title").textContent = own ? "percent of the map’s maximum (square-root scale)"
+    : "share of the map in one pixel (square-root scale up to the largest share shown)";
 }
 
 function showSample() {
   const gallery = chosenCell().gallery;
   byId("no-gallery").hidden = Boolean(gallery);
-  byId("shown-maps").hidden = !gallery;
+  byId("all-maps").hidden = !gallery;
   if (!gallery) { byId("sample").textContent = ""; return; }
   const count = gallery.pictures.length, size = gallery.rows * gallery.columns;
   sample = ((sample % count) + count) % count;
   byId("sample").textContent = `sample ${sample + 1} of ${count}`;
   byId("gallery-body").dataset.sample = sample;
-  byId("coarse").textContent = gallery.step > 1 ? `Maps of ${gallery.width}×${gallery.height} pixels are drawn in blocks of ${gallery.step}×${gallery.step}.` : "";
+  byId("coarse").textContent = gallery.step > 1 ? `Maps of ${gallery.width}×${gallery.height} pixels are shown in blocks of ${gallery.step}×${gallery.step}.` : "";
   const path = gallery.outlines[chosenPlace.masks]?.[sample];
-  const maps = chosenMethods(gallery).map(method => [method, unpackMaps(gallery.maps[method], size)(sample)]);
+  const maps = checkedMethods(gallery).map(method => [method, unpackMaps(gallery.maps[method], size)(sample)]);
   const classes = gallery.classes ? gallery.classes.names.map((name, index) => [name, unpackMaps(gallery.classes.maps, size)(index)]) : [];
   const top = Math.max(...[...maps, ...classes].map(([, map]) => map.top ?? 0)) || 1;
   showBar(top);
@@ -102,11 +102,11 @@ function showSample() {
   byId("class-maps").replaceChildren(...classes.map(([name, map], index) => mapFigure(gallery, name, map, top, path, { "data-class": index })));
 }
 
-// Arrow keys belong to the gallery unless what has the focus needs them itself.
-function walkSamples(event) {
+// Arrow keys step through the samples unless the focused element uses them itself.
+function stepOnArrow(event) {
   const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const taken = event.target.closest?.("select, textarea, input:not([type=checkbox]), .scroll");
-  if (!step || taken || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+  const busy = event.target.closest?.("select, textarea, input:not([type=checkbox]), .scroll");
+  if (!step || busy || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
   event.preventDefault();
   moveSample(step);
 }
@@ -116,10 +116,10 @@ function moveSample(step) {
   showSample();
 }
 
-function checkAll(wanted) {
+function checkAll(on) {
   for (const box of byId("method-choice").querySelectorAll("input")) {
-    box.checked = wanted;
-    if (wanted) unchecked.delete(box.dataset.method); else unchecked.add(box.dataset.method);
+    box.checked = on;
+    if (on) unchecked.delete(box.dataset.method); else unchecked.add(box.dataset.method);
   }
   showSample();
 }
@@ -130,9 +130,9 @@ if (byId("gallery-body")) {
   byId("all-methods").addEventListener("click", () => checkAll(true));
   byId("no-methods").addEventListener("click", () => checkAll(false));
   for (const id of ["scale", "outline"]) byId(id).addEventListener("change", showSample);
-  hear("keydown", walkSamples);
-  hear("place", () => {
-    if (chosenCell().gallery) offerMethods(chosenCell().gallery);
+  listen("keydown", stepOnArrow);
+  listen("place", () => {
+    if (chosenCell().gallery) fillMethods(chosenCell().gallery);
     showSample();
   });
 }

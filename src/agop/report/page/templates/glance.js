@@ -1,6 +1,6 @@
 function showGrid() {
-  const wanted = byId("metric").value;
-  for (const grid of document.querySelectorAll(".grid")) grid.classList.toggle("chosen", grid.dataset.metric === wanted);
+  const metric = byId("metric").value;
+  for (const grid of document.querySelectorAll(".grid")) grid.classList.toggle("chosen", grid.dataset.metric === metric);
 }
 
 byId("metric").addEventListener("change", showGrid);

@@ -1,7 +1,7 @@
 const COLOURS = bytes(data.colours);
 const SVG = "http://www.w3.org/2000/svg";
 
-// A byte b of a map stands for top · (b / 255)²; on an axis up to another top its colour is b · √(top / other).
+// Byte b of a map means top · (b / 255)²; on a scale up to another top its colour index is b · √(top / other).
 function drawMap(canvas, values, rows, columns, stretch) {
   canvas.width = columns;
   canvas.height = rows;
@@ -19,7 +19,7 @@ function drawRamp(canvas) {
   canvas.classList.remove("pixels");
 }
 
-// Labels at equal steps of the square-root axis: at the place p stands top · p².
+// Labels at equal steps of the square-root scale: position p means top · p².
 function drawTicks(box, label) {
   box.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map(place => {
     const tick = element("span", {}, label(place * place));

@@ -1,9 +1,9 @@
 let chosenPlace = data.places[0];
 const PARTS = ["scenario", "background", "masks"];
 
-// The place that agrees with most of what was asked for; the scenario counts most.
-function closest(wanted) {
-  const agreement = place => PARTS.reduce((sum, part, index) => sum + (place[part] === wanted[part] ? 4 >> index : 0), 0);
+// The place that matches the selection best; the scenario counts most.
+function closest(selection) {
+  const agreement = place => PARTS.reduce((sum, part, index) => sum + (place[part] === selection[part] ? 4 >> index : 0), 0);
   return data.places.reduce((best, place) => agreement(place) > agreement(best) ? place : best);
 }
 
@@ -19,7 +19,7 @@ function choosePlace() {
   }
   const index = String(data.places.indexOf(chosenPlace));
   for (const part of document.querySelectorAll(".at-place")) part.classList.toggle("chosen", part.dataset.place === index);
-  tell("place");
+  emit("place");
 }
 
 function chosenCell() {

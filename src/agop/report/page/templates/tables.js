@@ -8,14 +8,14 @@ function sortBy(table, head) {
   const key = row => byName ? row.dataset.method : row.cells[column].dataset.value;
   const compare = (a, b) => {
     if (byName) return sign * key(a).localeCompare(key(b));
-    if (key(a) === "" || key(b) === "") return (key(a) === "") - (key(b) === "");  // undefined ones last, both ways
+    if (key(a) === "" || key(b) === "") return (key(a) === "") - (key(b) === "");  // undefined last in both orders
     return sign * (Number(key(a)) - Number(key(b)));
   };
   table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
 }
 
-// One stop of the Tab key a table; inside it the arrow keys walk.
-function walkable(table) {
+// Each table is one Tab stop; the arrow keys move inside it.
+function addArrowKeys(table) {
   const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
   const at = (row, column) => table.tBodies[0].rows[row]?.cells[column]?.querySelector(".figure");
   let current = at(0, 1);
@@ -39,7 +39,7 @@ function walkable(table) {
 
 for (const table of document.querySelectorAll("table.figures")) {
   for (const head of table.tHead.rows[0].cells) head.querySelector("button").addEventListener("click", () => sortBy(table, head));
-  walkable(table);
+  addArrowKeys(table);
 }
 
 function showIntervals() {

@@ -1,14 +1,14 @@
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 
 function isDark() {
-  const told = document.documentElement.dataset.theme;
-  return told ? told === "dark" : prefersDark.matches;
+  const theme = document.documentElement.dataset.theme;
+  return theme ? theme === "dark" : prefersDark.matches;
 }
 
 function showTheme() {
   byId("theme").textContent = isDark() ? "Light" : "Dark";
   byId("theme").setAttribute("aria-label", isDark() ? "switch to light colours" : "switch to dark colours");
-  tell("theme");
+  emit("theme");
 }
 
 byId("theme").addEventListener("click", () => {

@@ -24,15 +24,15 @@ for (const figure of document.querySelectorAll(".figure[title]")) {
   figure.removeAttribute("title");
 }
 for (const name of ["mouseover", "focusin"]) {
-  hear(name, event => {
+  listen(name, event => {
     const figure = event.target.closest && event.target.closest(".figure");
     if (figure) showTip(figure);
     else if (name === "mouseover" && tipped !== document.activeElement) hideTip();
   });
 }
-hear("focusout", hideTip);
-hear("keydown", event => { if (event.key === "Escape") hideTip(); });
-// Focus scrolls a figure into view: its tip goes along.
+listen("focusout", hideTip);
+listen("keydown", event => { if (event.key === "Escape") hideTip(); });
+// Focus may scroll a number into view: its tooltip follows.
 addEventListener("scroll", () => {
   if (!tipped) return;
   if (tipped === document.activeElement) showTip(tipped);

@@ -1,4 +1,4 @@
-"""How maps and accuracy grew while a network trained: curves over seeds, and diag(M) at each snapshot of seed 0."""
+"""Map quality and accuracy during training: curves over seeds, and diag(M) at each snapshot of seed 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from agop.report.page.maps import encoded, quantised, reduced
+from agop.report.page.map_bytes import base64_text, block_sums, quantise
 from agop.report.run import Run
 from agop.runs.spec import Cell
 from agop.system.files import read_bytes
@@ -16,19 +16,19 @@ from agop.system.files import read_bytes
 _MOST_FRAMES = 60
 
 
-def training(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
-    """Curves and frames of a scenario and background; None if nothing was watched there."""
+def training_history(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
+    """Curves and frames of a scenario and background; None if there are no snapshots."""
     curves = _curves(run, scenario, background)
     return {"curves": curves, "frames": _frames(run, scenario, background)} if curves else None
 
 
 def _curves(run: Run, scenario: str, background: str) -> dict[str, dict[str, Any]]:
-    """By method and metric: steps, and the mean, least and greatest value over the seeds at each."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    """By method and metric: the steps, and mean, minimum and maximum over seeds at each step."""
+    curves: dict[str, dict[str, Any]] = defaultdict(dict)
     for (*place, method, metric), values in run.curves.items():
         if place == [scenario, background]:
-            found[method][metric] = _curve(values)
-    return found
+            curves[method][metric] = _curve(values)
+    return curves
 
 
 def _curve(values: dict[int, list[float]]) -> dict[str, Any]:
@@ -43,19 +43,18 @@ def _curve(values: dict[int, list[float]]) -> dict[str, Any]:
 
 
 def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
-    """diag(M), channels summed, at no more than sixty snapshots of seed 0, on one scale over all of them."""
+    """diag(M), channels summed, at up to 60 evenly spaced snapshots of seed 0, all on one scale."""
     folder = run.folder / "cells" / Cell(scenario, background, 0).name / "snapshots"
     paths = sorted(folder.glob("step-*.safetensors"))
     if not paths:
         return None
-    chosen = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FRAMES)).round().astype(int))
-    maps = np.stack([load(read_bytes(paths[index]))["diagonal"].sum(axis=0) for index in chosen])
-    small = reduced(maps.astype(np.float64))
+    indices = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FRAMES)).round().astype(int))
+    maps = np.stack([load(read_bytes(paths[index]))["diagonal"].sum(axis=0) for index in indices])
+    small = block_sums(maps.astype(np.float64))
     return {
-        "steps": [int(paths[index].stem.removeprefix("step-")) for index in chosen],
-        "all": len(paths),
+        "steps": [int(paths[index].stem.removeprefix("step-")) for index in indices],
         "rows": small.shape[1],
         "columns": small.shape[2],
         "top": float(f"{small.max():.6g}"),
-        "bytes": encoded(quantised(small, float(small.max()))),
+        "bytes": base64_text(quantise(small, float(small.max()))),
     }

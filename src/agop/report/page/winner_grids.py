@@ -1,4 +1,4 @@
-"""Which method won where: a grid a metric, a line a place, a column a method."""
+"""Which method won where: one grid per metric, one line per place, one column per method."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from agop.report.run import Place, Run
 from agop.report.winners import competing, leader, level
 
 WON, LEVEL, ABOVE = "★", "≈", "▲"
-_SAID = {WON: "best of its line", LEVEL: "not to be told from the best", ABOVE: "a control above the best method"}
+_MEANINGS = {
+    WON: "best of its line",
+    LEVEL: "not significantly different from the best",
+    ABOVE: "control that scores higher than the best method",
+}
 
 
 @dataclass(frozen=True)
 class Square:
-    """A method's mean at a place with its interval, its mark, and its colour."""
+    """One method on one place: mean, interval, mark and colours, as text."""
 
     mean: str
     interval: str
@@ -26,14 +30,14 @@ class Square:
     ink: str = ""
 
     @property
-    def said(self) -> str:
-        """The mark in words."""
-        return _SAID.get(self.mark, "")
+    def meaning(self) -> str:
+        """The meaning of the mark."""
+        return _MEANINGS.get(self.mark, "")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """All places by all methods in one metric; the ends are those of its colours, the worse first."""
+    """All places by all methods in one metric; `ends` are the values of the darkest and the brightest colour."""
 
     metric: str
     label: str
@@ -42,14 +46,14 @@ class Grid:
     ends: tuple[str, str]
 
 
-def grids(run: Run) -> list[Grid]:
-    """One grid for each metric that the run has, milliseconds last."""
-    found = (_grid(run, metric) for metric in run.metrics)
-    return [grid for grid in found if grid is not None]
+def winner_grids(run: Run) -> list[Grid]:
+    """One grid per metric with scores, milliseconds last."""
+    grids = (_grid(run, metric) for metric in run.metrics)
+    return [grid for grid in grids if grid is not None]
 
 
-def name(run: Run, place: Place) -> str:
-    """A place in words; the kind of masks only where there are several."""
+def _name(run: Run, place: Place) -> str:
+    """Name of a place; with the kind of masks if the run has several."""
     scenario, background, masks = place
     return f"{scenario} / {background}" + (f" / {masks}" if len(run.kinds) > 1 else "")
 
@@ -62,29 +66,29 @@ def _grid(run: Run, metric: str) -> Grid | None:
         return None
     up = bool(run.metrics[metric]["higher_is_better"])
     worse, better = (min(means), max(means)) if up else (max(means), min(means))
-    lines = {name(run, place): _line(run, place, metric, line, (worse, better)) for place, line in scores.items()}
+    lines = {_name(run, place): _line(run, place, metric, line, (worse, better)) for place, line in scores.items()}
     return Grid(metric, run.metrics[metric]["label"], up, lines, (number(worse, metric), number(better, metric)))
 
 
 def _scores(run: Run, place: Place, metric: str) -> dict[str, Estimate]:
     scenario, background, masks = place
-    found = {method: run.estimate(scenario, background, method, metric, masks) for method in run.spec.methods}
-    return {method: estimate for method, estimate in found.items() if estimate is not None}
+    scores = {method: run.estimate(scenario, background, method, metric, masks) for method in run.spec.methods}
+    return {method: score for method, score in scores.items() if score is not None}
 
 
 def _line(run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]) -> list[Square]:
     marks = _marks(run, place, metric, scores)
     line = []
     for method in run.spec.methods:
-        found = scores.get(method)
-        colour, ink = ("", "") if found is None else shade(_position(found.mean, *ends, log=metric == "milliseconds"))
-        mean = number(None if found is None else found.mean, metric)
-        line.append(Square(mean, interval(found, metric), marks.get(method, ""), colour, ink))
+        score = scores.get(method)
+        colour, ink = ("", "") if score is None else shade(_position(score.mean, *ends, log=metric == "milliseconds"))
+        mean = number(None if score is None else score.mean, metric)
+        line.append(Square(mean, interval(score, metric), marks.get(method, ""), colour, ink))
     return line
 
 
 def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> dict[str, str]:
-    """The winner among those that compete, who cannot be told from it, and the controls above it."""
+    """Marks by method: the winner, methods not significantly different from it, and controls above it."""
     scenario, background, masks = place
     up, rivals = bool(run.metrics[metric]["higher_is_better"]), competing(run)
     fair = [m for m in rivals if run.fair(scenario, background, m, metric, masks)]
@@ -106,7 +110,7 @@ def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> 
 
 
 def _position(value: float, worse: float, better: float, *, log: bool) -> float:
-    """Where a value stands between the ends, 0 .. 1; times on a logarithmic axis."""
+    """Position of a value between the ends, in 0..1; times on a logarithmic axis."""
     if log and min(worse, better) > 0:
         value, worse, better = math.log(value), math.log(worse), math.log(better)
     return 0.5 if better == worse else (value - worse) / (better - worse)

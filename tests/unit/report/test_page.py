@@ -1,4 +1,4 @@
-"""The parts of the page, each against a slow twin or a law; what the browser shows is in tests/browser."""
+"""The parts of the page. What the browser shows is tested in tests/browser."""
 
 import base64
 import gzip
@@ -13,30 +13,31 @@ from safetensors.numpy import save
 from agop.report.formats import registry
 from agop.report.numbers import number
 from agop.report.page.colours import inferno, shade
-from agop.report.page.figures import shown
-from agop.report.page.glance import grids
-from agop.report.page.maps import factor, packed, reduced
+from agop.report.page.gallery_view import class_name
+from agop.report.page.map_bytes import block_size, block_sums, pack_maps
 from agop.report.page.outlines import outline
-from agop.report.page.samples import class_name
-from agop.report.page.training import training
+from agop.report.page.table_view import table_views
+from agop.report.page.training_history import training_history
+from agop.report.page.winner_grids import winner_grids
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
-from agop.runs.spec import RunSpec
-from tests.unit.test_report import clevr, made
+from tests.report_runs import write_clevr, write_evaluation, write_xai_tris
+
+SCORES = {"random": [0.1, 0.2, 0.1, 0.2], "vanilla": [0.3, 0.5, np.nan, 0.4]}
 
 
 def edges(path):
     """The unit edges of an outline, each as a pair of corners."""
-    found = []
-    for start_x, start_y, way, stop in re.findall(r"M(\d+) (\d+)([HV])(\d+)", path):
+    pairs = []
+    for start_x, start_y, direction, stop in re.findall(r"M(\d+) (\d+)([HV])(\d+)", path):
         x, y, end = int(start_x), int(start_y), int(stop)
-        steps = range(x, end) if way == "H" else range(y, end)
-        found += [((s, y), (s + 1, y)) if way == "H" else ((x, s), (x, s + 1)) for s in steps]
-    return found
+        steps = range(x, end) if direction == "H" else range(y, end)
+        pairs += [((s, y), (s + 1, y)) if direction == "H" else ((x, s), (x, s + 1)) for s in steps]
+    return pairs
 
 
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_an_outline_is_every_edge_between_inside_and_outside_once(density):
+def test_outline_has_each_edge_between_inside_and_outside_once(density):
     mask = np.random.default_rng(0).random((7, 5)) < density
     expected = set()
     for y, x in np.argwhere(mask):
@@ -47,54 +48,52 @@ def test_an_outline_is_every_edge_between_inside_and_outside_once(density):
             inside = 0 <= other[0] < 7 and 0 <= other[1] < 5 and mask[other]
             if not inside:
                 expected.add(edge)
-    found = edges(outline(mask))
-    assert len(found) == len(set(found))
-    assert set(found) == expected
+    drawn = edges(outline(mask))
+    assert len(drawn) == len(set(drawn))
+    assert set(drawn) == expected
 
 
-def unpacked(told, shape):
-    """Shares (S,H,W) from bytes, as the page's script reads them."""
-    steps = np.frombuffer(base64.b64decode(told["bytes"]), dtype=np.uint8).reshape(shape)
-    tops = np.array([top or 0 for top in told["tops"]])[:, None, None]
+def unpack(packed, shape):
+    """Shares (S,H,W) from bytes, as the page's script computes them."""
+    steps = np.frombuffer(base64.b64decode(packed["bytes"]), dtype=np.uint8).reshape(shape)
+    tops = np.array([top or 0 for top in packed["tops"]])[:, None, None]
     return tops * (steps / 255) ** 2
 
 
-def test_packed_maps_say_each_pixel_s_share_of_its_map():
+def test_packed_maps_are_each_pixels_share_of_its_map():
     maps = np.random.default_rng(0).random((3, 8, 9)) ** 4 * np.array([1, 1000, 1e-9])[:, None, None]
     shares = maps / maps.sum(axis=(1, 2), keepdims=True)
-    told = packed(maps)
-    found = unpacked(told, maps.shape)
-    assert told["tops"] == pytest.approx(shares.max(axis=(1, 2)), rel=1e-5)
+    packed = pack_maps(maps)
+    assert packed["tops"] == pytest.approx(shares.max(axis=(1, 2)), rel=1e-5)
     # Half a step of 255 on the square-root axis.
     roots = np.sqrt(shares.max(axis=(1, 2), keepdims=True))
-    assert (abs(np.sqrt(found) - np.sqrt(shares)) <= roots * 0.51 / 255).all()
+    assert (abs(np.sqrt(unpack(packed, maps.shape)) - np.sqrt(shares)) <= roots * 0.51 / 255).all()
 
 
-def test_a_map_without_mass_has_no_shares():
+def test_all_zero_and_non_finite_maps_have_no_shares():
     maps = np.ones((3, 2, 2))
     maps[0], maps[2, 0, 0] = 0, np.nan
-    assert packed(maps)["tops"] == [None, 0.25, None]
+    assert pack_maps(maps)["tops"] == [None, 0.25, None]
 
 
-def test_large_maps_become_blocks_of_the_same_mass():
+def test_large_maps_are_summed_in_blocks():
     maps = np.random.default_rng(0).random((2, 300, 200))
-    assert factor(maps.shape) == 3
-    small = reduced(maps)
+    assert block_size(maps.shape) == 3
+    small = block_sums(maps)
     assert small.shape == (2, 100, 67)
     assert small[0, 1, 66] == pytest.approx(maps[0, 3:6, 198:200].sum())
     assert small.sum() == pytest.approx(maps.sum())
-    assert reduced(maps[:, :8, :8]) is not None
-    assert np.array_equal(reduced(maps[:, :128, :128]), maps[:, :128, :128])
+    assert np.array_equal(block_sums(maps[:, :128, :128]), maps[:, :128, :128])
 
 
-def test_text_on_every_shade_can_be_read_and_colours_grow_lighter():
+def test_text_is_readable_on_every_shade_and_colours_grow_lighter():
     def luminance(colour):
         part = np.array(colour) / 255
         return np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
 
     lights = []
-    for place in np.linspace(0, 1, 101):
-        colour, ink = shade(place)
+    for position in np.linspace(0, 1, 101):
+        colour, ink = shade(position)
         light = luminance([int(n) for n in re.findall(r"\d+", colour)])
         contrast = (1.05 / (light + 0.05)) if ink == "#fff" else (light + 0.05) / 0.05
         assert contrast >= 4.5
@@ -105,23 +104,23 @@ def test_text_on_every_shade_can_be_read_and_colours_grow_lighter():
     assert (np.diff([luminance(colour) for colour in table]) > -1e-3).all()
 
 
-def test_milliseconds_keep_two_digits_that_count():
-    told = [number(value, "milliseconds") for value in (0.000326, 0.0123, 0.9, 9.96, 123.4, 0.0)]
-    assert told == ["0.00033", "0.012", "0.90", "10.0", "123", "0"]
+def test_milliseconds_have_two_significant_digits():
+    texts = [number(value, "milliseconds") for value in (0.000326, 0.0123, 0.9, 9.96, 123.4, 0.0)]
+    assert texts == ["0.00033", "0.012", "0.90", "10.0", "123", "0"]
     assert number(0.98765, "iou") == "0.988"
     assert number(None, "iou") == "–"
 
 
-def test_the_grid_marks_the_winner_and_who_cannot_be_told_from_it(tmp_path):
+def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
     values = {"agop-weighted": (0.30, 0.40, 0.50), "smoothgrad": (0.31, 0.39, 0.49), "agop-global": (0.1, 0.2, 0.3),
               "random": (0.9, 0.9, 0.9)}  # fmt: skip
 
     def change(row):
-        wanted = row["metric"] == "iou" and row["scenario"] == "linear" and row["background"] == "uncorrelated"
-        return {"value": values.get(row["method"], (0.1,) * 3)[row["seed"]]} if wanted else None
+        changed = row["metric"] == "iou" and row["scenario"] == "linear" and row["background"] == "uncorrelated"
+        return {"value": values.get(row["method"], (0.1,) * 3)[row["seed"]]} if changed else None
 
-    run = made(tmp_path, change)
-    grid = next(grid for grid in grids(run) if grid.metric == "iou")
+    run = write_xai_tris(tmp_path, change)
+    grid = next(grid for grid in winner_grids(run) if grid.metric == "iou")
     line = dict(zip(run.spec.methods, grid.lines["linear / uncorrelated"], strict=True))
     assert {method: square.mark for method, square in line.items() if square.mark} == {
         "agop-weighted": "★", "smoothgrad": "≈", "random": "▲",
@@ -130,38 +129,40 @@ def test_the_grid_marks_the_winner_and_who_cannot_be_told_from_it(tmp_path):
     assert line["agop-weighted"].interval == "[0.131, 0.669]"
 
 
-def test_of_a_metric_that_should_be_low_the_lowest_wins(tmp_path):
-    run = made(tmp_path)
-    grid = next(grid for grid in grids(run) if grid.metric == "deletion")
+def test_the_lowest_score_wins_if_lower_is_better(tmp_path):
+    run = write_xai_tris(tmp_path)
+    grid = next(grid for grid in winner_grids(run) if grid.metric == "deletion")
     line = dict(zip(run.spec.methods, grid.lines["linear / uncorrelated"], strict=True))
     assert [method for method, square in line.items() if square.mark == "★"] == ["gradcam"]
     assert not grid.up
     assert float(grid.ends[0]) > float(grid.ends[1])
 
 
-def test_one_seed_tells_nobody_apart_and_nobody_level(tmp_path):
-    marks = {s.mark for grid in grids(made(tmp_path, seeds=1)) for line in grid.lines.values() for s in line}
+def test_one_seed_marks_no_method_as_equal_to_the_best(tmp_path):
+    marks = {
+        s.mark for grid in winner_grids(write_xai_tris(tmp_path, seeds=1)) for line in grid.lines.values() for s in line
+    }
     assert "≈" not in marks
 
 
-def test_undefined_figures_tell_how_many_counted_and_why(tmp_path):
+def test_undefined_scores_have_counts_and_reasons(tmp_path):
     def change(row):
         if row["method"] == "gradcam":
             return {"value": None, "n": 0, "undefined": {"map is zero everywhere": 10}}
         return {"n": 9, "undefined": {"mask is empty": 1}} if row["method"] == "vanilla" else None
 
-    table = shown(made(tmp_path, change))[0]
+    table = table_views(write_xai_tris(tmp_path, change))[0]
     entry = table.lines["gradcam"][0]
     assert (entry.mean, entry.value) == ("–", None)
-    assert "0 of 30 samples counted (map is zero everywhere: 30)" in entry.tip
+    assert "0 of 30 samples scored (map is zero everywhere: 30)" in entry.tip
     assert table.notes == [
-        "vanilla: 27 of 30 samples counted (mask is empty: 3).",
-        "gradcam: 0 of 30 samples counted (map is zero everywhere: 30).",
+        "vanilla: 27 of 30 samples scored (mask is empty: 3).",
+        "gradcam: 0 of 30 samples scored (map is zero everywhere: 30).",
     ]
 
 
 class Tags(HTMLParser):
-    """The elements of a page, and whether each that was opened was closed."""
+    """The elements of a page; raises if one is closed that isn't open."""
 
     VOID = ("meta", "link", "input", "br", "img", "wbr", "hr")
 
@@ -179,12 +180,12 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def data(text):
+def page_data(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
-def test_the_page_is_whole_closes_what_it_opens_and_forbids_the_network(tmp_path):
-    text = registry.get("html")(made(tmp_path))
+def test_the_page_is_well_formed_and_forbids_network_access(tmp_path):
+    text = registry.get("html")(write_xai_tris(tmp_path))
     tags = Tags(text)
     assert tags.open == []
     assert tags.names.count("section") == 6
@@ -197,53 +198,33 @@ def test_the_page_is_whole_closes_what_it_opens_and_forbids_the_network(tmp_path
     assert gzip.decompress(base64.b64decode(packed_rows)) == (tmp_path / "rows.jsonl").read_bytes()
 
 
-def test_names_from_the_run_are_text_wherever_they_stand(tmp_path):
-    made(tmp_path)
+def test_names_from_the_run_are_escaped_everywhere(tmp_path):
+    write_xai_tris(tmp_path)
     name = "</script><b>x\"'&{{7*7}}"
     for path in tmp_path.glob("*.json*"):
         path.write_text(path.read_text().replace('"vanilla"', json.dumps(name)).replace('"xor"', json.dumps(name)))
     text = registry.get("html")(Run(tmp_path))
     assert "b" not in Tags(text).names
-    assert name in data(text)["methods"]
-    assert data(text)["places"][3]["scenario"] == name
+    assert name in page_data(text)["methods"]
+    assert page_data(text)["places"][3]["scenario"] == name
 
 
-def evaluation(folder):
-    """A run on somebody's own model: nothing trained, no accuracy, intervals over samples."""
-    spec = RunSpec("evaluation", ("my scans",), ("given",), 1, ("random", "vanilla"), ("energy",), epochs=0,
-                   test_images=4, intervals="samples")  # fmt: skip
-    spec.save(folder)
-    about = {"metrics": {"energy": {"label": "Energy-GT", "higher_is_better": True}}, "command": "x", "versions": {},
-             "hardware": {"cores": 2, "machine": "x"}, "classes": {"my scans": ["healthy"]}}  # fmt: skip
-    (folder / "about.json").write_text(json.dumps(about))
-    where = {"scenario": "my scans", "background": "given", "seed": 0}
-    scores = {"random": [0.1, 0.2, 0.1, 0.2], "vanilla": [0.3, 0.5, np.nan, 0.4]}
-    lines = [where | {"masks": "true", "method": m, "metric": "energy", "value": float(np.nanmean(v)), "n": 4}
-             for m, v in scores.items()]  # fmt: skip
-    times = [where | {"method": m, "metric": "milliseconds", "value": 1.5, "n": 4} for m in scores]
-    for name, content in (("rows", lines), ("timings", times)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in content))
-    cell = folder / "cells" / "my scans-given-000"
-    cell.mkdir(parents=True)
-    (cell / "scores.safetensors").write_bytes(save({f"true/{m}/energy": np.array(v) for m, v in scores.items()}))
-    return Run(folder), cell
-
-
-def test_a_run_on_one_s_own_model_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
-    run, _ = evaluation(tmp_path)
+def test_an_evaluation_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
+    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
     assert run.convergence == []
     text = registry.get("html")(run)
     assert 'id="convergence"' not in text
     assert "claims" not in re.sub(r"<(style|script).*?</\1>", "", text, flags=re.DOTALL)
     assert "None" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    assert "made by an older agop" in text
+    assert "written by an older version of agop" in text
     markdown = registry.get("markdown")(run)
     assert "## my scans / given\n" in markdown
     assert "claims" not in markdown
 
 
-def test_the_gallery_holds_pictures_maps_scores_and_classes(tmp_path):
-    run, cell = evaluation(tmp_path)
+def test_the_gallery_has_images_maps_scores_and_classes(tmp_path):
+    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
+    cell = tmp_path / "cells" / "my scans-given-000"
     random = np.random.default_rng(0)
     maps = {"random": random.random((3, 4, 4)), "vanilla": random.random((3, 4, 4))}
     masks = np.zeros((3, 4, 4), dtype=bool)
@@ -253,62 +234,62 @@ def test_the_gallery_holds_pictures_maps_scores_and_classes(tmp_path):
     diagonals = random.random((2, 3, 4, 4))
     diagonals[1] = np.nan
     (cell / "agop.safetensors").write_bytes(save({"class_diagonals": diagonals, "diagonal": diagonals[0]}))
-    found = data(registry.get("html")(run))["cells"][0]["gallery"]
-    assert found["labels"] == ["healthy", "class 1", ""]
-    assert found["predicted"] == ["healthy", "healthy", "class 1"]
-    assert found["right"] == [True, False, None]
-    assert list(found["maps"]) == ["random", "vanilla"]
-    assert unpacked(found["maps"]["vanilla"], (3, 4, 4)).sum(axis=(1, 2)) == pytest.approx(1, abs=0.02)
-    assert found["scores"]["true"]["vanilla"]["energy"] == [0.3, 0.5, None]
-    assert len(edges(found["outlines"]["true"][0])) == 8
-    assert found["classes"]["names"] == ["healthy", "class 1"]
-    assert found["classes"]["maps"]["tops"][1] is None
+    view = page_data(registry.get("html")(run))["cells"][0]["gallery"]
+    assert view["labels"] == ["healthy", "class 1", ""]
+    assert view["predicted"] == ["healthy", "healthy", "class 1"]
+    assert view["right"] == [True, False, None]
+    assert list(view["maps"]) == ["random", "vanilla"]
+    assert unpack(view["maps"]["vanilla"], (3, 4, 4)).sum(axis=(1, 2)) == pytest.approx(1, abs=0.02)
+    assert view["scores"]["true"]["vanilla"]["energy"] == [0.3, 0.5, None]
+    assert len(edges(view["outlines"]["true"][0])) == 8
+    assert view["classes"]["names"] == ["healthy", "class 1"]
+    assert view["classes"]["maps"]["tops"][1] is None
 
 
-def test_the_samples_of_a_gallery_have_their_own_scores_and_names(tmp_path):
-    run, cell = evaluation(tmp_path)
+def test_gallery_samples_have_their_own_scores_and_names(tmp_path):
+    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
+    cell = tmp_path / "cells" / "my scans-given-000"
     few = np.zeros((2, 4, 4), dtype=np.uint8)
     places = np.array([1, 3])
     Gallery(
         np.stack([few] * 3, axis=-1), np.array([0, 0]), np.array([0, 0]), {"true": few}, {"vanilla": few}, places
     ).save(cell)
     text = registry.get("html")(run)
-    found = data(text)["cells"][0]["gallery"]
-    assert found["scores"]["true"]["vanilla"]["energy"] == [0.5, 0.4]
-    assert found["names"] == ["image 2", "image 4"]
-    assert "2 of the 4 images given, at equal distances, not chosen by hand" in " ".join(text.split())
+    view = page_data(text)["cells"][0]["gallery"]
+    assert view["scores"]["true"]["vanilla"]["energy"] == [0.5, 0.4]
+    assert view["names"] == ["image 2", "image 4"]
+    assert "2 evenly spaced images of 4, not hand-picked" in " ".join(text.split())
     run.about["samples"] = {"my scans": ["a/1.png", "b/<3>.png"]}
-    assert data(registry.get("html")(run))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
+    assert page_data(registry.get("html")(run))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
 
 
 def test_classes_without_a_name_are_numbered(tmp_path):
-    run, _ = evaluation(tmp_path)
+    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
     assert [class_name(run, "my scans", n) for n in (0, 1, -1)] == ["healthy", "class 1", ""]
 
 
-def test_frames_are_evenly_chosen_on_one_scale(tmp_path):
-    run = made(tmp_path)
+def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):
+    run = write_xai_tris(tmp_path)
     folder = tmp_path / "cells" / "linear-uncorrelated-000" / "snapshots"
     folder.mkdir(parents=True)
     for k in range(1, 201):
         (folder / f"step-{100 * k:08d}.safetensors").write_bytes(save({"diagonal": np.full((2, 3, 3), k / 2)}))
-    found = training(run, "linear", "uncorrelated")
-    frames = found["frames"]
+    history = training_history(run, "linear", "uncorrelated")
+    frames = history["frames"]
     assert len(frames["steps"]) == 60
     assert (frames["steps"][0], frames["steps"][-1], frames["top"]) == (100, 20000, 200)
     assert len(set(np.diff(frames["steps"]))) <= 2
     steps = np.frombuffer(base64.b64decode(frames["bytes"]), dtype=np.uint8).reshape(60, 9)
     assert steps[:, 0] == pytest.approx(255 * np.sqrt(np.array(frames["steps"]) / 20000), abs=0.5)
-    curve = found["curves"]["agop-global"]["iou"]
+    curve = history["curves"]["agop-global"]["iou"]
     assert curve["steps"] == [100, 200, 300]
     assert curve["mean"] == pytest.approx([0.11, 0.21, 0.31])
     assert (curve["low"][0], curve["high"][0], curve["seeds"]) == (0.1, 0.12, 3)
 
 
-def test_variants_have_a_table_and_a_control_above_the_best_is_marked(tmp_path):
-    run = clevr(tmp_path, {"agop-global": [0.3, 0.4], "centre": [0.5, 0.5], "mean-mask": [0.1, 0.1]})
-    (tmp_path / "convergence.jsonl").write_text("")
+def test_variants_have_a_table_and_higher_controls_are_marked(tmp_path):
+    run = write_clevr(tmp_path, {"agop-global": [0.3, 0.4], "centre": [0.5, 0.5], "mean-mask": [0.1, 0.1]})
     text = registry.get("html")(run)
-    assert [table.title for table in shown(run)][1].endswith("variants, on the first 2 images")
+    assert table_views(run)[1].title.endswith("variants, on the first 2 images")
     assert "▲" in text
-    assert data(text)["variants"] == ["integrated-gradients@black"]
+    assert page_data(text)["variants"] == ["integrated-gradients@black"]

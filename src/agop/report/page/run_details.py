@@ -1,4 +1,4 @@
-"""How a run was made: command, numbers, machine, definitions, and the raw files to take away."""
+"""Details of a run: command, size, machine, definitions, and the raw files to download."""
 
 from __future__ import annotations
 
@@ -15,65 +15,66 @@ _RAW = (*FILES, "spec.json", "about.json")
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
-    """What was run, in lines of a name and a text."""
+    """Facts about the run, as pairs of a name and a text."""
     spec, about = run.spec, run.about
     machine = about.get("hardware", {})
-    told = [
+    lines = [
         ("Command", about.get("command", "")),
-        ("Trainings", "" if spec.epochs == 0 else _trainings(run)),
-        ("Images", f"{spec.test_images:,}{' of each place' if len(run.places) > 1 else ''}; {spec.masks} masks"),
+        ("Training runs", "" if spec.epochs == 0 else _trainings(run)),
+        ("Images", f"{spec.test_images:,}{' per task' if len(run.places) > 1 else ''}; {spec.masks} masks"),
         ("Network", about.get("network") or ""),
         *(("Note", note) for note in about.get("notes", [])),
         ("Options", ", ".join(f"{key}: {value}" for key, value in spec.options.items())),
         ("Versions", ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())),
         ("Machine", ", ".join(_machine(machine))),
     ]
-    return [(name, str(text)) for name, text in told if text]
+    return [(name, str(text)) for name, text in lines if text]
 
 
 def definitions(run: Run) -> list[dict[str, Any]]:
-    """Every metric: its label, what it is, its bounds and its direction."""
-    found = []
+    """Label, name, description, bounds and direction of every metric."""
+    metrics = []
     for metric, about in run.metrics.items():
-        what = "wall time of a map, milliseconds a sample" if metric == "milliseconds" else about.get("what", "")
+        what = "wall time per map, in milliseconds" if metric == "milliseconds" else about.get("what", "")
         bounds = about.get("bounds")
-        found.append(
+        metrics.append(
             {
                 "label": about["label"],
                 "name": metric,
                 "what": _prose(what),
                 "bounds": "" if not bounds else " to ".join(f"{end:g}" for end in bounds),
-                "direction": "more is better" if about["higher_is_better"] else "less is better",
+                "direction": "higher is better" if about["higher_is_better"] else "lower is better",
             }
         )
-    return found
+    return metrics
 
 
 def methods(run: Run) -> list[tuple[str, str]]:
-    """What the methods are, as far as it is known."""
+    """Description of each method that has one."""
     known = CONTROLS | dict(run.about.get("methods") or {})
-    found = []
+    descriptions = []
     for name in (*run.spec.methods, *run.spec.sensitivity):
         base, _, variant = name.partition("@")
-        told = known.get(name) or (f"{base} with {_variant(base, variant)}" if variant else "")
-        found += [(name, told)] if told else []
-    return found
+        description = known.get(name) or (f"{base} with {_variant(base, variant)}" if variant else "")
+        if description:
+            descriptions.append((name, description))
+    return descriptions
 
 
 def raw(run: Run) -> list[dict[str, Any]]:
-    """The files of the run, packed: convergence alone would be two megabytes as text."""
-    found = []
+    """The run's files, gzipped: convergence alone would be two megabytes as text."""
+    packed = []
     for name in _RAW:
         path = run.folder / name
         if path.is_file() and (content := path.read_bytes()):
             text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-            found.append({"name": name, "size": _size(len(content)), "text": text})
-    return found
+            packed.append({"name": name, "size": _size(len(content)), "text": text})
+    return packed
 
 
 def _trainings(run: Run) -> str:
     cells = len(run.spec.cells())
-    return f"{cells} ({counted(run.spec.seeds, 'seed')} of each place), {counted(run.spec.epochs, 'epoch')} each"
+    return f"{cells} ({counted(run.spec.seeds, 'seed')} per task), {counted(run.spec.epochs, 'epoch')} each"
 
 
 def _machine(machine: dict[str, Any]) -> list[str]:
@@ -83,7 +84,7 @@ def _machine(machine: dict[str, Any]) -> list[str]:
 
 
 def _prose(docstring: str) -> str:
-    """A docstring for a reader who does not program: without shapes and code marks."""
+    """A docstring as prose: without shapes and backticks."""
     return " ".join(docstring.replace(" (N,)", "").replace("`", "").split())
 
 

@@ -1,0 +1,112 @@
+"""agop.plot.convergence, for runs and for snapshots."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import agop
+from agop.errors import FileError, InputError, UnknownNameError
+from agop.runs.spec import RunSpec
+from tests import zoo
+from tests.drawn_figures import colour_bar, pixels, texts
+
+
+def write_run(folder, rows, seeds=2, scenarios=("one", "two"), absent=()):
+    """A run folder with these convergence rows."""
+    spec = RunSpec("own", scenarios, ("plain",), seeds, ("agop-global",), ("iou",), absent=absent)
+    spec.save(folder)
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "convergence.jsonl").write_text(lines)
+    for cell in spec.cells():
+        (folder / "cells" / cell.name).mkdir(parents=True)
+        for name in ("rows", "timings", "convergence"):
+            (folder / "cells" / cell.name / f"{name}.jsonl").write_text("")
+    return folder
+
+
+def row(scenario, seed, step, method, metric, value):
+    where = {"scenario": scenario, "background": "plain", "seed": seed, "step": step}
+    return where | {"method": method, "metric": metric, "value": value}
+
+
+def test_convergence_draws_mean_and_range_over_seeds(tmp_path):
+    rows = [
+        row(scenario, seed, step, method, metric, value + 0.1 * seed)
+        for scenario in ("one", "two")
+        for seed in (0, 1)
+        for step in (100, 200)
+        for method, metric, value in [
+            ("model", "accuracy", 0.5), ("agop-global", "iou", step / 1000), ("agop-global", "energy", 0.9),
+        ]
+    ]  # fmt: skip
+    rows.append(row("two", 0, 300, "agop-global", "iou", 0.6))
+    rows.append(row("two", 1, 300, "agop-global", "iou", None))
+    figure = agop.plot.convergence(write_run(tmp_path, rows))
+    one, two = figure.axes
+    assert [one.get_title(), two.get_title()] == ["one, plain", "two, plain"]
+    curves = {line.get_label(): line for line in two.get_lines()}
+    assert list(curves) == ["accuracy", "mIoU of agop-global"]
+    assert curves["accuracy"].get_ydata() == pytest.approx([0.55, 0.55])
+    assert curves["mIoU of agop-global"].get_xdata().tolist() == [100, 200, 300]
+    assert curves["mIoU of agop-global"].get_ydata() == pytest.approx([0.15, 0.25, 0.6])
+    band = two.collections[1].get_paths()[0].vertices
+    assert {(x, round(y, 6)) for x, y in band} == {(100, 0.1), (100, 0.2), (200, 0.2), (200, 0.3), (300, 0.6)}
+    assert {"training step", "mIoU, accuracy", "mean and range of 2 seeds"} <= texts(figure)
+
+
+def test_lines_differ_in_colour_and_dash(tmp_path):
+    methods = [("model", "accuracy"), ("agop-global", "iou"), ("agop-weighted", "iou")]
+    rows = [row("one", 0, step, *method, 0.5) for step in (1, 2) for method in methods]
+    figure = agop.plot.convergence(write_run(tmp_path, rows, seeds=1, scenarios=("one",)))
+    lines = figure.axes[0].get_lines()
+    assert len({line.get_color() for line in lines}) == len({line.get_linestyle() for line in lines}) == 3
+
+
+def test_unmeasured_metrics_and_other_folders_raise(tmp_path):
+    run = write_run(tmp_path / "run", [row("one", 0, 1, "agop-global", "iou", 0.5)])
+    with pytest.raises(InputError, match=r"energy wasn't measured.*pass one of iou"):
+        agop.plot.convergence(run, metric="energy")
+    with pytest.raises(UnknownNameError, match="nothing"):
+        agop.plot.convergence(run, metric="nothing")
+    with pytest.raises(FileError, match="no convergence rows"):
+        agop.plot.convergence(write_run(tmp_path / "empty", []))
+    with pytest.raises(FileError, match="neither a run nor snapshots"):
+        agop.plot.convergence(tmp_path)
+    with pytest.raises(FileError, match=r"snapshots doesn't exist: .*snapshot_every steps"):
+        agop.plot.convergence(tmp_path / "snapshots")
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match="file is a file: pass a run folder"):
+        agop.plot.convergence(tmp_path / "file")
+
+
+def test_the_panel_of_a_missing_background_is_hidden(tmp_path):
+    rows = [row("one", 0, 1, "agop-global", "iou", 0.5)]
+    figure = agop.plot.convergence(write_run(tmp_path, rows, absent=("two/plain",)))
+    assert [axes.get_visible() for axes in figure.axes] == [True, False]
+
+
+def test_hook_snapshots_show_how_the_diagonal_evolves(tmp_path):
+    model = zoo.build("plain")
+    hook = agop.AGOPTrainingHook(model, only_correct=False, snapshot_every=2, snapshot_dir=tmp_path)
+    for step in range(20):
+        hook.step(zoo.images(4) * (step + 1))
+    figure = agop.plot.convergence(str(tmp_path))
+    (curve,) = next(axes for axes in figure.axes if axes.get_xlabel() == "training step").get_lines()
+    assert curve.get_xdata().tolist() == list(range(2, 21, 2))
+    assert curve.get_ydata()[-1] == pytest.approx(1)
+    diagonals = [agop.AGOP.load(path).diagonal.flatten() for path in sorted(tmp_path.iterdir())]
+    cosines = [float(torch.cosine_similarity(d, diagonals[-1], dim=0)) for d in diagonals]
+    assert curve.get_ydata() == pytest.approx(cosines)
+    assert [axes.get_title() for axes in figure.axes[:6]] == [f"step {step}" for step in (2, 6, 10, 12, 16, 20)]
+    assert colour_bar(figure).get_ylabel() == "share of the map"
+
+
+def test_snapshots_of_several_ranks_are_merged(tmp_path):
+    for rank, (value, count) in enumerate([(1.0, 1), (5.0, 3)]):
+        agop.AGOP(torch.tensor([[[value, 1.0]]]), count).save(tmp_path / f"step-00000100-rank{rank}.safetensors")
+    agop.AGOP(torch.tensor([[[4.0, 1.0]]]), 4).save(tmp_path / "step-00000200.safetensors")
+    figure = agop.plot.convergence(tmp_path)
+    first, last = (pixels(axes) for axes in figure.axes[:2])
+    assert np.array_equal(first, last)  # (1·1 + 3·5) / 4 = 4

@@ -1,0 +1,115 @@
+"""Properties of all figures: notes, colours, outlines, no global state, display in a notebook."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+import agop
+from agop.pictures import heat
+from agop.plot.figures import outline
+from tests.drawn_figures import IMAGE, MAP, MASK, colour_bar, pixels, texts
+from tests.notebook import displayed
+
+
+@pytest.mark.parametrize("mask", [MASK, np.ones((3, 4), bool), np.zeros((3, 4), bool), np.eye(5, dtype=bool)])
+def test_outline_has_the_edges_between_inside_and_outside(mask):
+    expected = set()
+    for row, column in np.argwhere(mask):
+        for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
+            beside = (row + down, column + right)
+            inside = 0 <= beside[0] < mask.shape[0] and 0 <= beside[1] < mask.shape[1] and mask[beside]
+            if not inside:
+                middle = np.array([column + right / 2, row + down / 2])
+                along = np.array([abs(down), abs(right)]) / 2
+                expected.add((*(middle - along), *(middle + along)))
+    assert {tuple(line.ravel()) for line in outline(mask)} == expected
+
+
+def test_colour_bar_has_the_colours_of_the_maps():
+    bar = colour_bar(agop.plot.overlay(IMAGE, MAP))
+    colours = bar._colorbar.mappable.to_rgba([0, MAP.max() / 2, MAP.max()], bytes=True)[:, :3]
+    expected = heat.heat(np.array([[0, 0.5, 1.0]]))[0]
+    assert np.abs(colours.astype(int) - expected).max() <= 3
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(torch.nan, "not finite"), (torch.inf, "not finite"), (0.0, "all zero")]
+)
+def test_all_zero_and_non_finite_maps_get_a_note(value, message):
+    dead = torch.full((6, 9), value)
+    alone = agop.plot.overlay(IMAGE, dead)
+    assert message in texts(alone)
+    assert len(alone.axes) == 1  # no bar without a scale
+    beside = agop.plot.compare(IMAGE[None], {"dead": dead[None], "good": MAP[None]})
+    assert message in texts(beside)
+    without = agop.plot.compare(IMAGE[None], {"good": MAP[None]})
+    assert np.array_equal(pixels(beside.axes[2]), pixels(without.axes[1]))
+    assert len(agop.plot.compare(IMAGE[None], {"dead": dead[None]}).axes) == 2
+    assert message in texts(agop.plot.show(IMAGE[None], dead[None]))
+
+
+def test_no_global_state_changes():
+    plt.close("all")
+    plt.figure()
+    before, settings = plt.get_fignums(), dict(matplotlib.rcParams)
+    figure = agop.plot.compare(IMAGE[None], {"own": MAP[None]}, masks=MASK[None])
+    figure._repr_png_()
+    agop.plot.overlay(IMAGE, MAP).draw_without_rendering()
+    assert plt.get_fignums() == before
+    assert dict(matplotlib.rcParams) == settings
+    plt.close("all")
+
+
+def test_figures_can_be_saved_and_pickled(tmp_path):
+    figure = agop.plot.overlay(IMAGE, MAP, mask=MASK, title="mine")
+    for suffix, start in (("pdf", b"%PDF"), ("svg", b"<?xml"), ("png", b"\x89PNG")):
+        figure.savefig(tmp_path / f"figure.{suffix}")
+        assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
+    assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
+
+
+@pytest.mark.slow
+def test_no_backend_is_loaded(tmp_path):
+    code = (
+        "import sys, numpy as np, agop\n"
+        "figure = agop.plot.overlay(np.zeros((4, 4)), np.ones((4, 4)))\n"
+        f"figure.savefig({str(tmp_path / 'x.pdf')!r})\n"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    environment = os.environ | {"MPLBACKEND": "qtagg"}
+    environment.pop("DISPLAY", None)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "False\n"
+
+
+def test_missing_matplotlib_raises_with_the_install_command():
+    code = (
+        "import sys\n"
+        "sys.modules['matplotlib'] = None  # makes the import fail\n"
+        "import agop\n"
+        "try: agop.plot.overlay\n"
+        "except agop.AGOPError as error: print(error)\n"
+        "print(dir(agop.plot))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    error, names = done.stdout.splitlines()
+    assert error == "agop.plot needs matplotlib: pip install 'agop[plot]'"
+    assert names == "['compare', 'convergence', 'overlay', 'show']"
+
+
+@pytest.mark.slow
+def test_figures_display_themselves_in_a_notebook(tmp_path):
+    setup = "import numpy as np, agop; numbers = np.random.default_rng(0).random((1, 4, 4))"
+    cells = ["agop.plot.compare(numbers, {'own': numbers})", "agop.plot.overlay(numbers[0], numbers[0])"]
+    cells.append("agop.plot.show(numbers, numbers)")
+    for text, size in displayed(tmp_path, setup, *cells):
+        assert size is not None
+        assert min(size) > 100
+        assert text.startswith("<ShownFigure size ")
