@@ -634,13 +634,6 @@ def test_the_core_knows_captum_only_when_asked():
     assert done.stdout.split() == ["False", "True", "True"]
 
 
-def test_without_captum_there_is_one_plain_line():
-    code = "import sys; sys.modules['captum'] = None; import agop; agop.methods.get('captum:DeepLift')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last == "agop.errors.InputError: agop.interop.captum needs captum: pip install 'agop[captum]'"
-
-
 def test_evaluate_scores_it_and_reports_name_it(tmp_path):
     masks = torch.zeros(4, 12, 12, dtype=torch.bool)
     masks[:, 3:6, 3:6] = True

@@ -652,19 +652,6 @@ def test_the_other_package_of_lightning_works_too():
     assert "counted 6 True" in after.stdout, after.stderr
 
 
-def test_without_lightning_there_is_one_plain_line():
-    code = """
-        import sys
-        sys.modules["lightning"] = sys.modules["pytorch_lightning"] = None
-        import agop.interop
-        try:
-            import agop.interop.lightning
-        except agop.AGOPError as error:
-            print(error)
-    """
-    assert run(code).stdout == "agop.interop.lightning needs lightning: pip install 'agop[lightning]'\n"
-
-
 TWO_RANKS = """
     import sys
     from pathlib import Path

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -455,20 +453,6 @@ def test_wrong_options_are_told_before_a_trainer_is_made():
         AGOPTrainerCallback(every=0)
     with pytest.raises(InputError, match="nan is 'no'"):
         AGOPTrainerCallback(nan="no")
-
-
-def test_someone_without_transformers_gets_one_plain_line():
-    code = """
-import sys
-sys.modules["transformers"] = None  # what Python takes for a module that is not there
-import agop
-try:
-    import agop.interop.transformers
-except agop.AGOPError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "agop.interop.transformers needs transformers: pip install 'agop[transformers]'\n"
 
 
 class AsksAtTheEnd(TrainerCallback):

@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
+from agop.errors import FileError, InputError, MissingExtraError, ModelError, NoSamplesError, warn
 from agop.interop.states import of_all_ranks, share_of_rank
 from agop.statistic.agop import AGOP
 from agop.statistic.fitting import images_and_labels
@@ -25,18 +26,12 @@ _NO_BATCH = "no sample was counted: no batch was trained, are max_epochs or max_
 
 
 def _callback_class() -> type:
-    """Lightning's Callback. There are two packages of the same code: of those imported already, else of the first."""
-    imported = [name for name in _PACKAGES if name in sys.modules]
-    errors = []
-    for names in (imported, _PACKAGES[:1], _PACKAGES[1:]):
-        try:
-            bases = tuple(import_module(name).Callback for name in names)
-        except ImportError as error:
-            errors.append(error)
-            continue
-        if bases:
-            return type("Callback", bases, {})
-    raise ModelError("agop.interop.lightning needs lightning: pip install 'agop[lightning]'") from errors[0]
+    """Lightning's Callback: of both its packages if both are imported already, else of the first that is installed."""
+    installed = [name for name in _PACKAGES if find_spec(name.partition(".")[0]) is not None]
+    names = [name for name in installed if name in sys.modules] or installed[:1]
+    if not names:
+        raise MissingExtraError("agop.interop.lightning", "lightning")
+    return type("Callback", tuple(import_module(name).Callback for name in names), {})
 
 
 _Callback: Any = _callback_class()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from agop.errors import FileError, InputError, ModelError, NoSamplesError, warn
+from agop.errors import FileError, InputError, MissingExtraError, ModelError, NoSamplesError, warn
 from agop.interop.precision import precision_of_the_weights
 from agop.interop.states import State, of_all_ranks, packed, share_of_rank, unpacked
 from agop.statistic.agop import AGOP
@@ -21,8 +21,7 @@ from agop.system.distributed import rank_and_world_size
 try:
     from transformers.trainer_callback import ExportableState, TrainerCallback
 except ImportError as error:
-    raise ModelError("agop.interop.transformers needs transformers: pip install 'agop[transformers]'") from error
-
+    raise MissingExtraError("agop.interop.transformers", "transformers") from error
 
 _NOT_YET = "there is no AGOP yet: call trainer.train with this callback"
 _NO_BATCH = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"

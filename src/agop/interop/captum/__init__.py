@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agop.errors import InputError
+from agop.errors import MissingExtraError
 
 try:
     import captum.attr  # noqa: F401  # everything here needs it
 except ImportError as error:
-    raise InputError("agop.interop.captum needs captum: pip install 'agop[captum]'") from error
+    raise MissingExtraError("agop.interop.captum", "captum") from error
 
 from agop.interop.captum.attributions import AGOPGlobal, AGOPLocal, AGOPWeighted
 from agop.interop.captum.methods import Captum, method_class
