@@ -111,9 +111,7 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
         """Make the hook, and go on from the checkpoint if there was one."""
         check_strategy(trainer.strategy)
         model = self._explained(pl_module)
-        # Lightning's tuner goes back to checkpoints of its own, which are the state before the first step.
-        tuned = Path(str(trainer.ckpt_path)).name.startswith((".lr_find_", ".scale_batch_size_"))
-        unsaid = trainer.ckpt_path is not None and not tuned and self._loaded is None
+        unsaid = trainer.ckpt_path is not None and self._loaded is None
         # Strategies that read checkpoints later than this give the state, if there is one, to load_state_dict.
         if unsaid and not trainer.strategy.restore_checkpoint_after_setup:
             warn(f"{trainer.ckpt_path} holds no AGOP of this callback: what is collected begins here")
@@ -133,7 +131,7 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
         # "bf16-true", where what a forward pass makes has to be of that type, too.
         with trainer.precision_plugin.forward_context(), torch.autocast(pl_module.device.type, enabled=False):
             self._hook.step(images, labels)
-        if trainer.loggers and trainer._logger_connector.should_update_logs:
+        if trainer.loggers and _log_is_due(trainer, pl_module):
             self._log(pl_module, self._hook, len(images))
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
@@ -170,14 +168,16 @@ class AGOPCallback(_Callback):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """The hook's state of every rank, for the checkpoint. A collective, as Trainer.save_checkpoint is."""
         if self._hook is None:
-            return self._loaded or {}
+            # No rank yet, but not {}, which Lightning wouldn't save: its tuner restores a checkpoint from before fit.
+            return self._loaded or {"ranks": []}
         return {"ranks": of_all_ranks(self._hook)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint, in a fit; one that is loaded for Trainer.test changes nothing."""
         self._loaded = state
         if self._fitting and self._hook is not None:
-            self._hook.load_state_dict(share_of_rank(state["ranks"]))
+            if state["ranks"]:
+                self._hook.load_state_dict(share_of_rank(state["ranks"]))
             self._loaded = None
 
     def _explained(self, module: Any) -> nn.Module:
@@ -212,6 +212,12 @@ def check_strategy(strategy: Any) -> None:
             f"{type(strategy).__name__} splits the weights over the ranks, so that none of them can be asked for input "
             "gradients: train with strategy='ddp', or call agop.fit on the trained model"
         )
+
+
+def _log_is_due(trainer: Any, module: Any) -> bool:
+    """True in the steps that Lightning logs; in manual optimization, whose steps differ from batches, always."""
+    every = trainer.log_every_n_steps
+    return every > 0 and (not module.automatic_optimization or trainer.global_step % every == 0)
 
 
 def _top(diagonal: Tensor) -> float:

@@ -81,7 +81,7 @@ def from_transformers(model: nn.Module, processor: Any = None) -> Described:
     if processor is not None:
         return Described(model, processor_preprocessing(processor))
     config = getattr(model, "config", None)
-    name = getattr(config, "_name_or_path", "")
+    name = getattr(config, "name_or_path", "")
     said = _processor_of(name) if name else None
     if said is None:
         said = _imagenet(getattr(config, "image_size", None))
@@ -132,7 +132,7 @@ def _processor_of(name: str) -> Preprocessing | None:
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil")
     except Exception:  # no Pillow version of it, or a torchvision that cannot be imported
         try:
-            said = transformers.image_processing_utils.BaseImageProcessor.get_image_processor_dict(name)[0]
+            said = transformers.ImageProcessingMixin.get_image_processor_dict(name)[0]
         except OSError:
             return None
         return transformers_preprocessing(said)

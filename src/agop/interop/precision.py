@@ -11,7 +11,12 @@ from torch import nn
 
 @contextmanager
 def precision_of_the_weights(model: nn.Module) -> Iterator[None]:
-    """The model without the autocast that accelerate wraps its forward in for bf16=True and fp16=True."""
+    """The model without the autocast that accelerate wraps its forward in for bf16=True and fp16=True.
+
+    The only place that reads an attribute private to accelerate, `_original_forward`: it marks a model that accelerate
+    has wrapped. The public `Accelerator.unwrap_model` can't wrap the model again, so the training would lose its
+    precision.
+    """
     wrapped = model.__dict__.get("forward") if "_original_forward" in model.__dict__ else None
     if wrapped is None:
         yield
