@@ -187,7 +187,7 @@ def test_a_function_will_do_for_a_model():
     before = state_of(model.train())
     close(AGOPWeighted(model.forward, statistic).attribute(images, target=1), expected)
     assert_same(before, state_of(model))
-    with pytest.raises(InputError, match="give a model, or a function"):
+    with pytest.raises(InputError, match="pass a model, or a function"):
         AGOPLocal("resnet18").attribute(images)
 
 
@@ -455,23 +455,23 @@ class Clamped(zoo.LayerNormed):
 @pytest.mark.parametrize("name", ["GuidedBackprop", "Deconvolution", "DeepLift"])
 def test_a_model_in_which_captum_finds_no_activation_gets_a_warning(name):
     torch.manual_seed(0)
-    with pytest.warns(agop.AGOPWarning, match="gives a plain gradient"):
+    with pytest.warns(agop.AGOPWarning, match=f"captum:{name} is the plain gradient"):
         agop.explain(Clamped(), zoo.images(), f"captum:{name}")
 
 
 def test_what_captum_cannot_do_is_said_in_captum_s_words_and_leaves_nothing_behind():
     model, images = zoo.build("attention").train(), zoo.images()
     before = state_of(model)
-    with pytest.raises(ModelError, match=r"captum:LRP does not work .* Captum said: TypeError: Module of type"):
+    with pytest.raises(ModelError, match=r"captum:LRP doesn't work .* Captum's error: TypeError: Module of type"):
         agop.explain(model, images, "captum:LRP")
-    with pytest.raises(LayerError, match=r"captum:GuidedGradCam reads maps .* gives \(1, 10, 12\).*gradcam"):
+    with pytest.raises(LayerError, match=r"captum:GuidedGradCam needs maps .* returns \(1, 10, 12\).*gradcam"):
         agop.explain(model, images, "captum:GuidedGradCam")
-    with pytest.raises(ModelError, match=r"Captum said: AssertionError: .*[Ss]tride"):
+    with pytest.raises(ModelError, match=r"Captum's error: AssertionError: .*[Ss]tride"):
         agop.explain(model, images, Captum("Occlusion", sliding_window_shapes=(3, 3, 3), strides=(9, 9, 9)))
     assert_same(before, state_of(model))
     (broken := zoo.build("plain")).body[4].register_forward_hook(_raises_when_captum_asks(broken.body[2]))
     before = state_of(broken)
-    with pytest.raises(ModelError, match="Captum said: ValueError: enough"):
+    with pytest.raises(ModelError, match="Captum's error: ValueError: enough"):
         agop.explain(broken, images, "captum:LayerGradCam")
     assert_same(before, state_of(broken))
 
@@ -528,27 +528,39 @@ def test_a_configured_one_is_a_frozen_dataclass(name):
     ("make", "error", "message"),
     [
         (lambda: agop.methods.get("captum:DeepLft"), UnknownNameError, "did you mean 'captum:DeepLift'.*captum:LRP"),
-        (lambda: Captum("NoiseTunnel"), UnknownNameError, "NoiseTunnel is no method: it wraps another .*smoothgrad"),
-        (lambda: Captum("NeuronGradient"), UnknownNameError, "is no method: it explains a neuron, not a class"),
+        (lambda: Captum("NoiseTunnel"), UnknownNameError, "NoiseTunnel isn't supported, it wraps another .*smoothgrad"),
+        (
+            lambda: Captum("NeuronGradient"),
+            UnknownNameError,
+            "isn't supported, it explains a neuron instead of a class",
+        ),
         (
             lambda: Captum("FeaturePermutation"),
             UnknownNameError,
-            "by the images around it.*take captum:FeatureAblation",
+            "the other images of the batch.*use captum:FeatureAblation",
         ),
-        (lambda: Captum("LayerFeaturePermutation"), UnknownNameError, "by the images around it"),
-        (lambda: Captum("LLMAttribution"), UnknownNameError, "captum:LLMAttribution is no method: it attributes no im"),
+        (lambda: Captum("LayerFeaturePermutation"), UnknownNameError, "the other images of the batch"),
+        (
+            lambda: Captum("LLMAttribution"),
+            UnknownNameError,
+            "captum:LLMAttribution isn't supported, it doesn't attribute im",
+        ),
         (lambda: Captum("Foo"), UnknownNameError, "^no method is named 'captum:Foo': known: captum:Deconvolution, "),
         (lambda: agop.methods.get("cpatum:DeepLift"), UnknownNameError, "no method is named 'cpatum:DeepLift'"),
         (lambda: agop.methods.get("quantus:vanilla"), UnknownNameError, "no method is named 'quantus:vanilla'"),
         (lambda: agop.methods.get(":DeepLift"), UnknownNameError, "no method is named ':DeepLift'"),
         (lambda: Captum("Occlusion", stride=2), UnknownNameError, "option of captum:Occlusion.*'strides'"),
         (lambda: Captum("Saliency", target=2), UnknownNameError, "no option of captum:Saliency is named 'target'"),
-        (lambda: Captum("DeepLift", layer="body.2"), InputError, "captum:DeepLift takes no layer"),
+        (lambda: Captum("DeepLift", layer="body.2"), InputError, "captum:DeepLift doesn't use a layer"),
         (lambda: agop.explain(PLAIN, IMAGES, "captum:DeepLift", layer="body.2"), InputError, "layer= is for"),
-        (lambda: agop.explain(PLAIN, IMAGES, "captum:ShapleyValues"), InputError, "give a feature_mask= of a few"),
-        (lambda: Captum("IntegratedGradients", baselines=IMAGES), InputError, r"baselines holds \d images.*give one"),
-        (lambda: Captum("DeepLift", baselines=(IMAGES,)), InputError, r"baselines holds \d images"),
-        (lambda: Captum("Lime", feature_mask=IMAGES.long()), InputError, r"feature_mask holds \d images"),
+        (
+            lambda: agop.explain(PLAIN, IMAGES, "captum:ShapleyValues"),
+            InputError,
+            "pass feature_mask= with few features",
+        ),
+        (lambda: Captum("IntegratedGradients", baselines=IMAGES), InputError, r"baselines has \d images.*pass one"),
+        (lambda: Captum("DeepLift", baselines=(IMAGES,)), InputError, r"baselines has \d images"),
+        (lambda: Captum("Lime", feature_mask=IMAGES.long()), InputError, r"feature_mask has \d images"),
     ],
 )
 def test_what_is_asked_for_wrongly(make, error, message):
