@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import agop
 from agop.cli.main import cli
 from agop.errors import AGOPWarning, InputError, ModelError
+from agop.interop.library_preprocessing import transformers_preprocessing
 from agop.interop.models import preprocessing_of
-from agop.interop.preprocessing import transformers_preprocessing
 from agop.model.layers import as_grid, token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
@@ -143,7 +143,7 @@ def test_a_processor_that_prepares_otherwise_is_refused(name, tmp_path):
 
     transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, f"{name}ImageProcessorPil")(**ODD[name])
-    told = rf"{name}ImageProcessor.* in a way that agop does not know.*prepared by the processor"
+    told = rf"agop can't reproduce the preprocessing of {name}ImageProcessor.*with the processor yourself"
     with pytest.raises(ModelError, match=told):
         agop.from_transformers(nn.Identity(), processor)
     processor.save_pretrained(tmp_path)
@@ -199,9 +199,9 @@ def test_a_model_that_does_not_say_gets_its_size_and_a_warning(photo, tmp_path):
         described = agop.from_transformers(model)
     assert described.images([str(photo)]).shape == (1, 3, 32, 32)
     model.save_pretrained(tmp_path)
-    with pytest.warns(AGOPWarning, match=r"no preprocessor_config\.json: 32×32"):
+    with pytest.warns(AGOPWarning, match=r"no preprocessor_config\.json: assuming 32×32"):
         assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
-    assert preprocessing_of(f"hf:{tmp_path}", warned=False) == described.preprocessing
+    assert preprocessing_of(f"hf:{tmp_path}", strict=False) == described.preprocessing
     assert preprocessing_of(f"hf:{tmp_path}/nothing").size == (224, 224)
 
 
@@ -293,7 +293,7 @@ def test_what_is_no_model_of_the_library():
         agop.from_timm(nn.Identity())
     with pytest.raises(InputError, match="model is a str"):
         agop.from_transformers("google/vit")
-    with pytest.raises(InputError, match="no picture was given"):
+    with pytest.raises(InputError, match="no image"):
         agop.from_torchvision(nn.Identity()).images([])
 
 

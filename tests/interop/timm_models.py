@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import agop
 import tests.interop.operators  # noqa: F401  # before torchvision, which timm imports
 from agop.cli.main import cli
+from agop.interop.library_preprocessing import timm_preprocessing
 from agop.interop.models import preprocessing_of
-from agop.interop.preprocessing import timm_preprocessing
 from agop.model.layers import feature_maps
 from agop.model.probe import probing
 from agop.scenarios.clevr.render.raycast import render
