@@ -275,7 +275,7 @@ def test_a_run_that_was_done_without_a_callback_has_no_agop_and_says_why(tmp_pat
     with pytest.warns(AGOPWarning) as told:
         fitted(late, ckpt_path=tmp_path / "last.ckpt")
     why = "no sample was counted: no batch was trained, are max_epochs or max_steps reached?"
-    assert f"no AGOP was written: {why}" in [str(found.message) for found in told]
+    assert f"no AGOP file was written: {why}" in [str(found.message) for found in told]
     with pytest.raises(NoSamplesError, match="no batch was trained"):
         _ = late.prior
     assert not (tmp_path / "agop.safetensors").exists()
@@ -320,7 +320,7 @@ def test_a_checkpoint_without_an_agop_starts_anew_also_with_the_same_trainer(tmp
     fitted(None, callbacks=[ModelCheckpoint(tmp_path, filename="plain")], max_epochs=1)
     callback = AGOPCallback(out=None, only_correct=False)
     module, used = fitted(callback)
-    with pytest.warns(AGOPWarning, match=r"plain\.ckpt holds no AGOP"):
+    with pytest.warns(AGOPWarning, match=r"plain\.ckpt has no AGOP"):
         used.fit(module, loader(), ckpt_path=tmp_path / "plain.ckpt")
     assert callback.prior.count == 40  # the second of two epochs
     used.fit_loop.max_epochs = 3
@@ -457,7 +457,7 @@ def test_a_fit_in_which_no_sample_counted_says_why(tmp_path):
     classes = module.eval()(zoo.images(8)).argmax(1)
     wrong = DataLoader(TensorDataset(zoo.images(8), (classes + 1) % 3), batch_size=8)
     module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=0.0)
-    with pytest.warns(AGOPWarning, match="no AGOP was written: .*none of 8"):
+    with pytest.warns(AGOPWarning, match="no AGOP file was written: .*none of 8"):
         fitted(callback, module.train(), wrong, max_epochs=1)
     with pytest.raises(NoSamplesError, match="none of 8"):
         _ = callback.prior
@@ -492,7 +492,7 @@ class Formless(L.LightningModule):
         ({"only_correct": False}, Odd, [zoo.images(4) / 0], GradientError, "nan='skip'"),
         ({"only_correct": False}, Reentrant, [zoo.images(4)], ModelError, "use_reentrant=False"),
         ({}, Formless, [zoo.images(4)], InputError, "Formless has no forward.*model='net'"),
-        ({"model": "body"}, Odd, [zoo.images(4)], InputError, "'body', the parts of Odd are net"),
+        ({"model": "body"}, Odd, [zoo.images(4)], InputError, "'body', but Odd has no such part: choose one of net"),
         ({"model": lambda module: 5}, Odd, [zoo.images(4)], InputError, "model is a int"),
     ],
 )
@@ -520,7 +520,7 @@ def test_sharded_weights_are_refused():
 
     check_strategy(DDPStrategy())
     for strategy in (FSDPStrategy(), ModelParallelStrategy()):
-        with pytest.raises(ModelError, match=f"{type(strategy).__name__} splits the weights"):
+        with pytest.raises(ModelError, match=f"{type(strategy).__name__} shards the weights"):
             check_strategy(strategy)
 
 
@@ -536,7 +536,7 @@ def test_of_deepspeed_only_the_stage_that_splits_the_weights_is_refused():
         if stage < 3:
             check_strategy(strategy)
             continue
-        with pytest.raises(ModelError, match=r"DeepSpeedStrategy splits the weights.*strategy='ddp'"):
+        with pytest.raises(ModelError, match=r"DeepSpeedStrategy shards the weights.*strategy='ddp'"):
             check_strategy(strategy)
 
 
@@ -592,7 +592,7 @@ def test_a_fit_with_sharded_weights_is_refused_before_it_trains():
     done = run(fit.replace("CALLBACKS", "[]"), **ALONE)
     assert done.stdout.count("trained") == 4, done.stderr
     done = run(fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"), **ALONE)
-    assert "refused: ModelParallelStrategy splits the weights" in done.stdout, done.stderr
+    assert "refused: ModelParallelStrategy shards the weights" in done.stdout, done.stderr
     assert "trained\n" not in done.stdout
 
 

@@ -216,7 +216,7 @@ def test_a_checkpoint_holds_each_callback_s_state_once(tmp_path):
 
 
 def test_the_trainer_s_own_way_to_restore_callbacks_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"restore_callback_states_from_checkpoint.*leave it out"):
+    with pytest.raises(InputError, match=r"restore_callback_states_from_checkpoint.*leave it False"):
         trained(vit(), tmp_path, [AGOPTrainerCallback()], restore_callback_states_from_checkpoint=True)
 
 
@@ -224,7 +224,7 @@ def test_a_batch_that_is_split_over_gpus_is_refused_unless_attached(tmp_path):
     """Here there is no GPU: the arguments say two, as they do on a machine that has them, once the Trainer is made."""
     trainer = trainer_of(vit(), tmp_path, [AGOPTrainerCallback()])
     trainer.args._n_gpu = 2
-    with pytest.raises(InputError, match=r"2 GPUs each see a part of a batch.*attach\(trainer\)"):
+    with pytest.raises(InputError, match=r"2 GPUs each get a part of a batch.*attach\(trainer\)"):
         trainer.train()
     attached = AGOPTrainerCallback()
     other = trainer_of(vit(), tmp_path)
@@ -275,7 +275,7 @@ def test_a_checkpoint_of_other_options_and_one_without_the_callback(tmp_path):
     del state["stateful_callbacks"]["AGOPTrainerCallback"]
     (place / "trainer_state.json").write_text(json.dumps(state))
     late = AGOPTrainerCallback(only_correct=False)
-    with pytest.warns(AGOPWarning, match="holds no AGOP: collected from step 4 on"):
+    with pytest.warns(AGOPWarning, match="has no AGOP: collecting starts at step 4"):
         trainer_of(vit(), tmp_path, [late]).train(resume_from_checkpoint=str(place))
     assert late.prior.count == 3 + 3 + 2  # step 5 has two micro-batches of the epoch, step 6 its last
 
@@ -413,7 +413,7 @@ def test_a_training_is_not_lost_for_a_statistic_of_nothing(tmp_path):
 def test_a_file_that_cannot_be_written_ends_nothing(tmp_path):
     (tmp_path / "file").write_text("in the way")
     callback = AGOPTrainerCallback(tmp_path / "file" / "agop.safetensors", only_correct=False)
-    with pytest.warns(AGOPWarning, match=r"in callback\.prior alone"):
+    with pytest.warns(AGOPWarning, match=r"save callback\.prior elsewhere"):
         trained(vit(), tmp_path / "run", [callback])
     assert callback.prior.count == 2 * SAMPLES
 

@@ -87,7 +87,7 @@ def test_a_checkpoint_out_of_turn_has_one_process_s_part_and_says_so(job):
     folder, told = job
     assert agop.AGOP.load(folder / "asked.safetensors").count == 28
     assert agop.AGOP.load(folder / "asked-resumed.safetensors").count == 28 - 4
-    assert told.count("holds what one of 2 processes collected") == 2
+    assert told.count("has the AGOP of only one of 2 processes") == 2
 
 
 def test_one_process_goes_on_with_what_two_had(job):
