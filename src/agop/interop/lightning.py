@@ -54,7 +54,7 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
     Lightning moves ModelCheckpoint to the end itself.
     """
 
-    _not_trained = "there is no AGOP yet: call trainer.fit with this callback (under ddp_spawn only the file has it)"
+    _not_trained = "no AGOP yet: call trainer.fit with this callback (under ddp_spawn only the file has it)"
     _no_batch = "no sample was counted: no batch was trained, are max_epochs or max_steps reached?"
 
     def __init__(

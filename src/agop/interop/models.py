@@ -132,7 +132,7 @@ def _hugging_face_preprocessing(name: str) -> Preprocessing | None:
     transformers = import_library("transformers")
     try:
         processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil")
-    except Exception:  # there is no Pillow version of it, or torchvision can't be imported
+    except Exception:  # it has no Pillow version, or torchvision can't be imported
         try:
             fields = transformers.ImageProcessingMixin.get_image_processor_dict(name)[0]
         except OSError:

@@ -37,7 +37,7 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
     function) or the model is compiled, use AGOPTrainerCallback().attach(trainer) instead.
     """
 
-    _not_trained = "there is no AGOP yet: call trainer.train with this callback"
+    _not_trained = "no AGOP yet: call trainer.train with this callback"
     _no_batch = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
     _counting: ClassVar[bool] = False  # one callback's gradient pass isn't a training batch for another's hook
 
