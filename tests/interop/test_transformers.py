@@ -89,9 +89,7 @@ class Recording(Trainer):
 @pytest.mark.parametrize("name", MODELS)
 def test_each_micro_batch_counts_once_with_its_own_weights(name, tmp_path):
     """14 images in batches of 3, two per step: the last batch and the last step of an epoch are smaller."""
-    callbacks = {
-        only: AGOPTrainerCallback(tmp_path / f"{only}.safetensors", only_correct=only) for only in (True, False)
-    }
+    callbacks = {only: AGOPTrainerCallback(tmp_path / str(only), only_correct=only) for only in (True, False)}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="You are adding")  # two callbacks of one class
         trainer = train(
@@ -313,6 +311,8 @@ def test_reentrant_checkpointing_in_eval_mode_raises_and_restores_the_model(bf16
     assert not has_hooks(model)
     is_wrapped = model.forward.__func__ is not AlwaysCheckpointed.forward
     assert is_wrapped == bf16  # accelerate's autocast is back in place
+    with pytest.raises(ModelError, match="use_reentrant=False"):
+        agop.explain(model, Images().images, "vanilla")
     callback = AGOPTrainerCallback(only_correct=False)
     train(AlwaysCheckpointed(reentrant=False), tmp_path, [callback], bf16=bf16)
     assert callback.prior.count == 2 * SAMPLES
