@@ -66,11 +66,11 @@ SMALL = """
 def test_sharded_weights_raise_before_the_first_step():
     """With ModelParallelStrategy, which runs on a CPU. FSDPStrategy needs a GPU."""
     fit = SMALL + "    fit(ModelParallelStrategy(), 1, CALLBACKS)\n"
-    done = run(fit.replace("CALLBACKS", "[]"), **LOCAL)
-    assert done.stdout.count("trained") == 4, done.stderr
-    done = run(fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"), **LOCAL)
-    assert "raised: ModelParallelStrategy shards the weights" in done.stdout, done.stderr
-    assert "trained\n" not in done.stdout
+    process = run(fit.replace("CALLBACKS", "[]"), **LOCAL)
+    assert process.stdout.count("trained") == 4, process.stderr
+    process = run(fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"), **LOCAL)
+    assert "raised: ModelParallelStrategy shards the weights" in process.stdout, process.stderr
+    assert "trained\n" not in process.stdout
 
 
 def test_ddp_spawn_has_the_agop_only_in_the_file(tmp_path):
@@ -88,11 +88,11 @@ def test_ddp_spawn_has_the_agop_only_in_the_file(tmp_path):
         """)
     )
     out = tmp_path / "agop.safetensors"
-    done = run(None, str(script), str(out), **LOCAL)
-    assert out.exists(), done.stderr
+    process = run(None, str(script), str(out), **LOCAL)
+    assert out.exists(), process.stderr
     assert agop.AGOP.load(out).count == 12
-    assert "raised: no AGOP yet" in done.stdout
-    assert "under ddp_spawn only the file has it" in done.stdout
+    assert "raised: no AGOP yet" in process.stdout
+    assert "under ddp_spawn only the file has it" in process.stdout
 
 
 def test_pytorch_lightning_works_imported_before_or_after():
@@ -187,10 +187,10 @@ TWO_RANKS = """
 def test_two_ranks_give_the_agop_of_one_process(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TWO_RANKS))
-    done = run(None, str(script), str(tmp_path / "out"), **LOCAL)
+    process = run(None, str(script), str(tmp_path / "out"), **LOCAL)
     out = tmp_path / "out"
-    assert all((out / f"done-rank{rank}").exists() for rank in (0, 1)), done.stderr
-    assert "user error" in done.stderr
+    assert all((out / f"done-rank{rank}").exists() for rank in (0, 1)), process.stderr
+    assert "user error" in process.stderr
     whole, resumed = (agop.AGOP.load(out / f"{name}.safetensors") for name in ("whole", "resumed"))
     assert_equal_agops(resumed, whole)
 
