@@ -1,6 +1,6 @@
-"""Train the paper's small network with the hook, explain a few images, and say how well it went.
+"""Train the paper's small network with the hook, explain a few images, and score the maps.
 
-Twice: where the signal stands still, and where it moves. Writes pictures to demo/.
+Runs twice: with the shape at a fixed position, and with a moving shape. Writes images to demo/.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from agop.scenarios import Split, xai_tris
 from agop.system.progress import track
 
 OUT = Path("demo")
-METHODS = [name for name in agop.methods.names() if name != "agop-local"]  # the same map as vanilla
+METHODS = [name for name in agop.methods.names() if name != "agop-local"]  # it equals vanilla
 EPOCHS, BATCH = 100, 128
 
 
 def train(scenario: str, data: Split) -> tuple[CNN8by8, agop.AGOP]:
-    """The paper's recipe, with the hook in two lines."""
+    """Train with the paper's recipe. The hook is two lines."""
     torch.manual_seed(0)
     model = CNN8by8()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
@@ -46,31 +46,29 @@ def train(scenario: str, data: Split) -> tuple[CNN8by8, agop.AGOP]:
 
 
 def maps_of(model: CNN8by8, prior: agop.AGOP, images: Tensor) -> dict[str, Tensor]:
-    """Every method's maps; GradCAM on the layer the paper weighs."""
+    """Maps of every method, with GradCAM on the paper's layer."""
     configured = {"gradcam": agop.methods.GradCAM("conv3"), "gradcam++": agop.methods.GradCAMPlusPlus("conv3")}
     return {name: agop.explain(model, images, configured.get(name, name), prior) for name in METHODS}
 
 
 def energy(maps: Tensor, masks: Tensor) -> float:
-    """The mean share of a map inside the true shape, over the maps that are not zero."""
+    """Mean share of a map inside the true shape, over the maps that aren't zero."""
     inside, total = (maps * masks).sum((1, 2)), maps.sum((1, 2))
     return float((inside[total > 0] / total[total > 0]).mean())
 
 
-def picture(image: Tensor) -> NDArray[np.uint8]:
-    """An image as grey RGB."""
+def rgb(image: Tensor) -> NDArray[np.uint8]:
+    """RGB array (H,W,3) of a grey image."""
     grey = ((image[0] * 0.5 + 0.5).clamp(0, 1) * 255).byte().numpy()
     return np.repeat(grey[..., None], 3, axis=2)
 
 
 def draw(path: Path, data: Split, maps: dict[str, Tensor], rows: list[int]) -> None:
-    """A few images, the truth, and every method's map."""
+    """Write a few images with the true shape and every method's map."""
     sheets = []
     for row in rows:
         truth = {"truth": data.masks[row].float().numpy()}
-        sheets.append(
-            sheet(picture(data.images[row]), truth | {name: found[row].numpy() for name, found in maps.items()})
-        )
+        sheets.append(sheet(rgb(data.images[row]), truth | {name: each[row].numpy() for name, each in maps.items()}))
     page = stacked(sheets)
     page.resize((page.width // 2, page.height // 2), Image.Resampling.LANCZOS).save(path)
 
@@ -82,11 +80,11 @@ def main() -> None:
         model, prior = train(scenario, training)
         prior.save(OUT / scenario / "agop.safetensors")
         correct = model(test.images).argmax(1) == test.labels
-        with warnings.catch_warnings():  # a 3×3 map is what the paper's GradCAM has
+        with warnings.catch_warnings():  # the paper's GradCAM layer has 3×3 maps
             warnings.simplefilter("ignore", agop.AGOPWarning)
             maps = maps_of(model, prior, test.images)
         scores[f"{scenario}\naccuracy {float(correct.float().mean()):.2f}"] = {
-            name: energy(found, test.masks) for name, found in maps.items()
+            name: energy(each, test.masks) for name, each in maps.items()
         }
         draw(OUT / f"{scenario}.png", test, maps, correct.nonzero().flatten()[:4].tolist())
     table = Table("method", *scores, title="Share of the map inside the true shape")

@@ -1,6 +1,6 @@
-"""Captum, both ways: AGOP-Weighted among Captum's attributions, and Captum's DeepLift in agop's table.
+"""Captum in both directions: AGOP-Weighted as a Captum attribution, and Captum's DeepLift in agop's evaluation.
 
-You have a model and a Captum attribution; a pass over the training data gives the prior that AGOP-Weighted needs.
+AGOP-Weighted needs a prior, which one pass over the training data computes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agop.networks import CNN8by8
 from agop.scenarios import Split, xai_tris
 
 
-def trained(data: Split) -> nn.Module:
+def train(data: Split) -> nn.Module:
     torch.manual_seed(0)
     model = CNN8by8()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -27,28 +27,28 @@ def trained(data: Split) -> nn.Module:
     return model.eval()
 
 
-def inside(attribution: Tensor, masks: Tensor) -> str:
-    """The mean share of an attribution (N,C,H,W) on the shape."""
+def share_on_shape(attribution: Tensor, masks: Tensor) -> str:
+    """Mean share of an attribution (N,C,H,W) on the shape."""
     return f"{float(agop.metrics.energy(attribution.detach().abs().sum(1), masks).nanmean()):.2f} on the shape"
 
 
 def main() -> None:
-    train, _, test = xai_tris("linear")
+    training, _, test = xai_tris("linear")
     test = test.first(200)
-    model = trained(train)
-    prior = agop.fit(model, zip(train.images.split(500), train.labels.split(500), strict=True), progress=False)
+    model = train(training)
+    prior = agop.fit(model, zip(training.images.split(500), training.labels.split(500), strict=True), progress=False)
 
-    # Ours as theirs: wherever Captum takes one of its own attributions.
+    # agop in Captum: works wherever Captum takes an attribution.
     inputs, target = test.images.clone().requires_grad_(), model(test.images).argmax(1)
     saliency, weighted = Saliency(model), AGOPWeighted(model, prior)
-    print("Saliency              ", inside(saliency.attribute(inputs, target=target), test.masks))
-    print("AGOPWeighted          ", inside(weighted.attribute(inputs, target=target), test.masks))
+    print("Saliency              ", share_on_shape(saliency.attribute(inputs, target=target), test.masks))
+    print("AGOPWeighted          ", share_on_shape(weighted.attribute(inputs, target=target), test.masks))
     smoothed = NoiseTunnel(weighted).attribute(inputs, nt_samples=20, stdevs=0.15, target=target)
-    print("AGOPWeighted, smoothed", inside(smoothed, test.masks))
-    moved = sensitivity_max(weighted.attribute, test.images[:20], target=target[:20])
-    print(f"its sensitivity (captum.metrics) {float(moved.mean()):.2f}\n")
+    print("AGOPWeighted, smoothed", share_on_shape(smoothed, test.masks))
+    sensitivity = sensitivity_max(weighted.attribute, test.images[:20], target=target[:20])
+    print(f"AGOPWeighted, sensitivity (captum.metrics) {float(sensitivity.mean()):.2f}\n")
 
-    # Theirs as ours: by name, or configured.
+    # Captum in agop: by name, or configured.
     methods = ["agop-weighted", "captum:DeepLift", "captum:LRP", Captum("Occlusion", sliding_window_shapes=(1, 3, 3))]
     print(
         agop.evaluate(model, test.images, test.masks, methods, prior, metrics=["energy", "pointing_game", "deletion"])

@@ -1,6 +1,6 @@
-"""A LightningModule as you have it, and one callback more: what does the network look at?
+"""A LightningModule and one additional callback: what does the network look at?
 
-Trains the paper's small network to tell a T from an L in noise. Writes demo/agop.safetensors.
+Trains the paper's small network to distinguish a T from an L in noise. Writes demo/agop.safetensors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agop.scenarios import xai_tris
 
 
 class Classifier(L.LightningModule):
-    """The usual."""
+    """An ordinary classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Classifier(L.LightningModule):
         return self.net(images)
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        """The loss."""
+        """Cross-entropy."""
         images, labels = batch
         return nn.functional.cross_entropy(self(images), labels)
 
@@ -40,7 +40,7 @@ class Classifier(L.LightningModule):
 
 
 def main() -> None:
-    warnings.filterwarnings("ignore", "(?s).*(many workers|LeafSpec)")  # advice for larger data; a later torch
+    warnings.filterwarnings("ignore", "(?s).*(many workers|LeafSpec)")  # for larger data; for a later torch
     L.seed_everything(0, verbose=False)
     training, _, test = xai_tris("linear")
     model, callback = Classifier(), AGOPCallback(out="demo/agop.safetensors")

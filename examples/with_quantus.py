@@ -1,6 +1,6 @@
-"""Quantus with our methods: any of its metrics takes `as_quantus("agop-weighted", prior)` as explain_func.
+"""Quantus with agop's methods: its metrics take `as_quantus("agop-weighted", prior)` as explain_func.
 
-Beside its scores stand ours where both define the same thing.
+Prints Quantus' scores beside agop's for metrics that both define.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def main() -> None:
     x, y, s = test.images.numpy(), test.labels.numpy(), test.masks[:, None].numpy()
     for method in ("vanilla", "integrated-gradients", "agop-weighted", "captum:DeepLift"):
         explain_func = as_quantus(method, prior)
-        given = {"model": model, "x_batch": x, "y_batch": y, "channel_first": True, "explain_func": explain_func}
+        arguments = {"model": model, "x_batch": x, "y_batch": y, "channel_first": True, "explain_func": explain_func}
         maps = torch.from_numpy(explain_func(model, x, y)[:, 0])
         print(method)
         for ours, theirs in METRICS.items():
             metric = theirs(disable_warnings=True, display_progressbar=False)
-            score = np.nanmean(np.array(metric(**given, s_batch=s), float))
+            score = np.nanmean(np.array(metric(**arguments, s_batch=s), float))
             mine = float(agop.metrics.get(ours)(maps, test.masks).nanmean())
             print(f"  {theirs.__name__:22} {score:.3f}   agop's {ours:14} {mine:.3f}")
         flipping = quantus.PixelFlipping(
             features_in_step=4, perturb_baseline=0.0, return_auc_per_sample=True, disable_warnings=True
         )
-        print(f"  PixelFlipping, area    {np.mean(flipping(**given, softmax=True)) / 15:.3f}   lower is better")
+        print(f"  PixelFlipping, area    {np.mean(flipping(**arguments, softmax=True)) / 15:.3f}   lower is better")
 
 
 if __name__ == "__main__":

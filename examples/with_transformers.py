@@ -1,6 +1,6 @@
-"""Fine-tune a Hugging Face classifier with the Trainer, and see what it looks at: one line more in `callbacks=`.
+"""Train a Hugging Face classifier with the Trainer and see what it looks at: one additional callback.
 
-Runs offline in under a minute: a tiny ViT tells a T from an L in noise. Writes into ./demo/transformers.
+Runs offline in under a minute: a tiny ViT distinguishes a T from an L in noise. Writes to ./demo/transformers.
 """
 
 import torch
@@ -13,13 +13,13 @@ from agop.scenarios import xai_tris
 
 
 def rows(images: Tensor, labels: Tensor) -> list[dict[str, Tensor | int]]:
-    """A dataset as the Trainer takes it: a dictionary a picture."""
+    """Dataset for the Trainer: one dictionary per image."""
     return [{"pixel_values": image, "labels": int(label)} for image, label in zip(images, labels, strict=True)]
 
 
 def main() -> None:
     torch.manual_seed(0)
-    train, _, test = xai_tris("linear")  # 8×8 pictures, with masks of where the shape stands
+    train, _, test = xai_tris("linear")  # 8×8 images, with masks of the shape
     config = ViTConfig(
         image_size=8, patch_size=2, num_channels=1, num_labels=2,
         hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
@@ -33,14 +33,14 @@ def main() -> None:
             dataloader_pin_memory=False,
         ),
         train_dataset=rows(train.images, train.labels),
-        callbacks=[callback],  # the line more
+        callbacks=[callback],  # the additional line
     )  # fmt: skip
     trainer.train()
     model = trainer.model.eval()
 
     print(callback.prior, "in demo/transformers/agop.safetensors")
-    right = (model(test.images).logits.argmax(1) == test.labels).float().mean()
-    print(f"{right:.2f} of the test pictures are told right; the shape covers {test.masks.float().mean():.2f} of them")
+    accuracy = (model(test.images).logits.argmax(1) == test.labels).float().mean()
+    print(f"test accuracy {accuracy:.2f}; the shape covers {test.masks.float().mean():.2f} of an image")
     for method in ("vanilla", "agop-weighted", "agop-global"):
         maps = agop.explain(model, test.images, method, prior=callback.prior)
         inside = (maps * test.masks).sum((1, 2)) / maps.sum((1, 2))

@@ -1,7 +1,7 @@
-"""Imports torchvision, with stand-ins for those of its compiled operators that its build does not bring for this torch.
+"""Import torchvision, with placeholders for compiled operators that its build lacks for this torch.
 
-No model here calls them; only their names are asked for when torchvision is imported. Where that works as it is, or
-cannot work at all, nothing is defined; what is wrong is then told by the import of those who need it.
+torchvision asks for these operators by name on import, but no model in these tests calls them. If the import works, or
+fails for another reason, nothing is defined; a failing import then raises in the test that needs torchvision.
 """
 
 import importlib
@@ -12,18 +12,18 @@ from contextlib import suppress
 import torch
 
 
-def _missing() -> str | None:
-    """The operator for whose lack torchvision cannot be imported; None if that is not why."""
+def _missing_operator() -> str | None:
+    """Name of the operator whose absence makes the import fail. None if it isn't that."""
     try:
         importlib.import_module("torchvision")
     except RuntimeError as error:
-        found = re.fullmatch(r"operator torchvision::(\w+) does not exist", str(error))
-        return found and found[1]
+        match = re.fullmatch(r"operator torchvision::(\w+) does not exist", str(error))
+        return match and match[1]
     return None
 
 
 with suppress(ImportError, OSError):
-    while (_name := _missing()) is not None:
+    while (_name := _missing_operator()) is not None:
         torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         for _module in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[_module]  # what was imported of it before it failed
+            del sys.modules[_module]  # imported before the failure

@@ -1,4 +1,4 @@
-"""What a library's model says of itself: its preprocessing against the library's own, and GradCAM's layer."""
+"""from_transformers, from_timm and from_torchvision: preprocessing compared with the library's, and GradCAM's layer."""
 
 import json
 import os
@@ -11,35 +11,29 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 import agop
-from agop.cli.main import cli
 from agop.errors import AGOPWarning, InputError, ModelError
+from agop.interop.library_preprocessing import transformers_preprocessing
 from agop.interop.models import preprocessing_of
-from agop.interop.preprocessing import transformers_preprocessing
 from agop.model.layers import as_grid, token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
-from agop.scenarios.clevr.render.raycast import render
-from agop.scenarios.clevr.render.scene import random_scene
-from agop.statistic.provenance import Provenance
+from tests.command import run
+from tests.interop.library_models import assert_same_input, check_every_method, save_scene
 
 BESIDE = Path(sys.prefix) / "beside"
 HERE = Path(__file__).parent
-NO_TESTS = 5  # pytest's exit code where a whole file is skipped
+NO_TESTS = 5  # pytest's exit code if a whole file is skipped
 
 
 @pytest.fixture(scope="module")
 def photo(tmp_path_factory):
-    """A drawn scene, wider than high."""
-    path = tmp_path_factory.mktemp("photos") / "scene.png"
-    Image.fromarray(render(random_scene(1, 0), 150, 100)).save(path)
-    return path
+    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 150, 100)
 
 
 def hugging_face(name, size=32):
-    """A tiny classifier of transformers with random weights."""
+    """A tiny transformers classifier with random weights."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     tokens = {
@@ -68,15 +62,11 @@ LAYERS = {
     "ConvNext": "convnext.encoder.stages.1.layers.1.dwconv",
     "Dinov2WithRegisters": "dinov2_with_registers.layernorm",
 }
-FEW = {
-    "integrated-gradients": agop.methods.IntegratedGradients(steps=3),
-    "smoothgrad": agop.methods.SmoothGrad(samples=3),
-}
 
 
 @pytest.mark.filterwarnings("ignore:the map of layer")
 @pytest.mark.parametrize("name", LAYERS)
-def test_every_method_explains_a_hugging_face_folder_without_a_layer(name, photo, tmp_path):
+def test_every_method_explains_a_hugging_face_folder_without_options(name, photo, tmp_path):
     transformers = pytest.importorskip("transformers")
     hugging_face(name).save_pretrained(tmp_path)
     processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
@@ -86,13 +76,9 @@ def test_every_method_explains_a_hugging_face_folder_without_a_layer(name, photo
     assert described.layer == LAYERS[name]
     images = described.images([photo, photo])
     assert images.shape == (2, 3, 32, 32)
-    prior = agop.fit(described.model, [images], only_correct=False, progress=False)
-    for method in agop.methods.names():
-        maps = agop.explain(described.model, images, FEW.get(method, method), prior)
-        assert maps.shape == (2, 32, 32)
-        assert maps.isfinite().all()
-    found, named = (agop.explain(model, images, "gradcam", target=0, layer=layer) for layer in (None, LAYERS[name]))
-    assert torch.equal(found, named)
+    check_every_method(described, images)
+    default, named = (agop.explain(model, images, "gradcam", target=0, layer=layer) for layer in (None, LAYERS[name]))
+    assert torch.equal(default, named)
 
 
 PROCESSORS = [
@@ -110,196 +96,187 @@ PROCESSORS = [
     ("CLIP", {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}}),
 ]
 
-
-KNOWN = [
+SUPPORTED = [
     "Beit", "Bit", "CLIP", "ConvNext", "DeiT", "EfficientNet", "MobileNetV1", "MobileNetV2", "PoolFormer", "Pvt",
     "Siglip", "ViT",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options"), PROCESSORS, ids=lambda value: value if isinstance(value, str) else "")
-def test_pictures_are_prepared_as_the_hugging_face_processor_does(name, options, photo, tmp_path):
-    """Through Pillow, as ours: the same numbers to rounding.
-
-    Where a margin is odd the two may cut one pixel apart: transformers rounds down, ours as torchvision and timm do.
-    """
+def test_preprocessing_equals_the_hugging_face_processor(name, options, photo, tmp_path):
+    """All margins here are even: transformers rounds odd ones down, agop rounds like torchvision and timm."""
     transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, f"{name}ImageProcessorPil")(**options)
     processor.save_pretrained(tmp_path)
     theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values.float()
     ours = agop.from_transformers(nn.Identity(), processor).images([photo])
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)
+    assert_same_input(ours, theirs)
     assert preprocessing_of(f"hf:{tmp_path}") == agop.from_transformers(nn.Identity(), processor).preprocessing
 
 
-ODD = {
-    "MobileViT": {"do_flip_channel_order": True}, "Levit": {}, "Perceiver": {}, "Donut": {}, "TextNet": {},
-    "Siglip2": {},
+UNSUPPORTED = {
+    "MobileViT": {"do_flip_channel_order": True}, "Levit": {}, "Perceiver": {},
+    "Donut": {"size": {"height": 64, "width": 48}}, "TextNet": {}, "Siglip2": {},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_a_processor_that_prepares_otherwise_is_refused(name, tmp_path):
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_processor_raises_unless_options_replace_it(name, tmp_path):
     from agop.cli.options import preprocessing
 
     transformers = pytest.importorskip("transformers")
-    processor = getattr(transformers, f"{name}ImageProcessorPil")(**ODD[name])
-    told = rf"{name}ImageProcessor.* in a way that agop does not know.*prepared by the processor"
-    with pytest.raises(ModelError, match=told):
+    processor = getattr(transformers, f"{name}ImageProcessorPil")(**UNSUPPORTED[name])
+    message = rf"agop can't reproduce the preprocessing of {name}ImageProcessor.*with the processor yourself"
+    with pytest.raises(ModelError, match=message):
         agop.from_transformers(nn.Identity(), processor)
     processor.save_pretrained(tmp_path)
     spec = f"hf:{tmp_path}"
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         preprocessing_of(spec)
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         preprocessing(spec, "64", "0.5", None, False)
-    said = preprocessing(spec, "64", "0.5", "0.25", False)
-    assert said == Preprocessing((64, 64), (0.5,), (0.25,), interpolation=said.interpolation)
+    own = preprocessing(spec, "64", "0.5", "0.25", False)
+    assert own == Preprocessing((64, 64), (0.5,), (0.25,), interpolation=own.interpolation)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_processor_as_it_comes_is_known(name):
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_default_processor_is_supported(name):
     transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, f"{name}ImageProcessorPil")()
-    found = agop.from_transformers(nn.Identity(), processor).preprocessing
-    assert found == transformers_preprocessing(processor.to_dict())
+    assert agop.from_transformers(nn.Identity(), processor).preprocessing == transformers_preprocessing(
+        processor.to_dict()
+    )
 
 
-def test_a_processor_that_does_not_speak_of_mean_and_std_has_none(photo, tmp_path):
+def test_processor_without_do_normalize_does_not_normalise(photo, tmp_path):
     transformers = pytest.importorskip("transformers")
     processor = transformers.MobileViTImageProcessorPil(do_flip_channel_order=False)
     assert "do_normalize" not in processor.to_dict()
-    found = agop.from_transformers(nn.Identity(), processor)
-    assert (found.preprocessing.mean, found.preprocessing.std) == ((0.0,), (1.0,))
+    described = agop.from_transformers(nn.Identity(), processor)
+    assert (described.preprocessing.mean, described.preprocessing.std) == ((0.0,), (1.0,))
     theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values
-    torch.testing.assert_close(found.images([photo]), theirs, rtol=1e-5, atol=2e-6)
+    assert_same_input(described.images([photo]), theirs)
     processor.save_pretrained(tmp_path)
-    assert preprocessing_of(f"hf:{tmp_path}") == found.preprocessing
+    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
 
 
-def test_a_processor_that_cannot_be_made_here_is_read_from_its_file(photo, tmp_path):
+def test_processor_of_an_unknown_class_is_read_from_its_file(photo, tmp_path):
     pytest.importorskip("transformers")
     hugging_face("ViT").save_pretrained(tmp_path)
-    said = {
-        "image_processor_type": "OfAnotherDay",
-        "size": 30,
-        "image_mean": 0.5,
-        "image_std": [0.1, 0.2, 0.3],
-        "resample": 3,
-    }
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
-    found = preprocessing_of(f"hf:{tmp_path}")
-    assert found == Preprocessing((30, 30), (0.5,), (0.1, 0.2, 0.3), resize=(30, 30), interpolation="bicubic")
-    assert agop.from_transformers(nn.Identity(), said).images([photo]).shape == (1, 3, 30, 30)
+    fields = {
+        "image_processor_type": "Unknown", "size": 30, "image_mean": 0.5, "image_std": [0.1, 0.2, 0.3], "resample": 3,
+    }  # fmt: skip
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
+    expected = Preprocessing((30, 30), (0.5,), (0.1, 0.2, 0.3), resize=(30, 30), interpolation="bicubic")
+    assert preprocessing_of(f"hf:{tmp_path}") == expected
+    assert agop.from_transformers(nn.Identity(), fields).images([photo]).shape == (1, 3, 30, 30)
 
 
-def test_a_model_that_does_not_say_gets_its_size_and_a_warning(photo, tmp_path):
+def test_model_without_processor_keeps_its_size_and_warns(photo, tmp_path):
     pytest.importorskip("transformers")
     model = hugging_face("ViT")
     with pytest.warns(AGOPWarning, match=r"32×32 and ImageNet's mean.*processor="):
         described = agop.from_transformers(model)
     assert described.images([str(photo)]).shape == (1, 3, 32, 32)
     model.save_pretrained(tmp_path)
-    with pytest.warns(AGOPWarning, match=r"no preprocessor_config\.json: 32×32"):
+    with pytest.warns(AGOPWarning, match=r"no preprocessor_config\.json: assuming 32×32"):
         assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
-    assert preprocessing_of(f"hf:{tmp_path}", warned=False) == described.preprocessing
+    assert preprocessing_of(f"hf:{tmp_path}", strict=False) == described.preprocessing
     assert preprocessing_of(f"hf:{tmp_path}/nothing").size == (224, 224)
 
 
-def run(*arguments):
-    done = CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-@pytest.mark.filterwarnings("ignore:the map of layer", "ignore:the model classifies")
-def test_the_commands_need_no_flags_for_a_hugging_face_folder(photo, tmp_path, monkeypatch):
+def test_commands_need_no_options_for_a_hugging_face_folder(photo, tmp_path):
     transformers = pytest.importorskip("transformers")
     hugging_face("DeiT").save_pretrained(tmp_path / "model")
     processor = transformers.DeiTImageProcessorPil(
         size={"height": 40, "width": 40}, crop_size={"height": 32, "width": 32}
     )
     processor.save_pretrained(tmp_path / "model")
-    monkeypatch.chdir(tmp_path)
-    for folder in ("data", "masks"):
+    mask = Image.fromarray(np.eye(100, 150, dtype=np.uint8))
+    for folder, image in (("data", Image.open(photo)), ("masks", mask)):
         for name in "abc":
-            Path(folder, name).mkdir(parents=True)
-            picture = Image.open(photo) if folder == "data" else Image.fromarray(np.eye(100, 150, dtype=np.uint8))
-            picture.save(Path(folder, name, "1.png"))
-    run("fit", "hf:model", "data", "--all-samples", "--device", "cpu")
-    prior = agop.AGOP.load("prior.safetensors")
-    said = agop.from_transformers(nn.Identity(), processor).preprocessing
-    assert prior.provenance.data.preprocessing == json.loads(json.dumps(said.to_dict()))
+            (tmp_path / folder / name).mkdir(parents=True)
+            image.save(tmp_path / folder / name / "1.png")
+
+    def agop_command(*arguments):
+        result = run(*arguments, "--device", "cpu", folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+
+    agop_command("fit", "hf:model", "data", "--all-samples")
+    prior = agop.AGOP.load(tmp_path / "prior.safetensors")
+    preprocessing = agop.from_transformers(nn.Identity(), processor).preprocessing
+    assert prior.provenance.data.preprocessing == json.loads(json.dumps(preprocessing.to_dict()))
     assert prior.diagonal.shape == (3, 32, 32)
     methods = [part for name in ("agop-weighted", "gradcam") for part in ("--method", name)]
-    run("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods, "--device", "cpu")
-    manifest = json.loads(Path("explanations/manifest.json").read_text())
+    agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods)
+    manifest = json.loads((tmp_path / "explanations" / "manifest.json").read_text())
     assert manifest["preprocessing"]["resize"] == [40, 40]
-    run("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy", "--device", "cpu")
-    with pytest.warns(AGOPWarning, match=r"resize \[40, 40\] then, None now.*") as caught:
-        run("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32", "--device", "cpu")
-    assert "size [" not in str(caught[0].message).replace("resize [", "")
+    agop_command("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy")
+    warning = agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32")
+    assert "resize [40, 40] then, None now" in warning
+    assert "size [" not in warning.replace("resize [", "")
 
 
-def test_flags_win_over_what_the_model_says(tmp_path):
+def test_command_line_options_override_the_model_preprocessing(tmp_path):
     from agop.cli.options import preprocessing
 
     transformers = pytest.importorskip("transformers")
     transformers.ViTImageProcessorPil(size={"height": 32, "width": 40}).save_pretrained(tmp_path)
     spec = f"hf:{tmp_path}"
-    said = preprocessing_of(spec)
-    assert preprocessing(spec, None, None, None, False) == said
-    assert preprocessing(spec, "64x96", None, None, False) == Preprocessing((64, 96), said.mean, said.std)
+    default = preprocessing_of(spec)
+    assert preprocessing(spec, None, None, None, False) == default
+    assert preprocessing(spec, "64x96", None, None, False) == Preprocessing((64, 96), default.mean, default.std)
     assert preprocessing(spec, None, "0.1", None, False).mean == (0.1,)
     gray = preprocessing(spec, None, None, "0.2", True)
     assert (gray.gray, gray.mean, gray.std, gray.size) == (True, (0.0,), (0.2,), (32, 40))
     assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
 
 
-def test_a_prior_made_before_pictures_could_be_scaled_otherwise_fits_still():
+def test_prior_of_an_older_version_without_resize_still_matches():
     from agop.cli.options import warn_if_preprocessing_differs
 
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
-    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance=Provenance.from_dict({"data": {"preprocessing": before}}))
-    how = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
-    assert json.loads(json.dumps(how.to_dict())) == before
-    warn_if_preprocessing_differs(prior, how)
+    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance={"data": {"preprocessing": before}})
+    same = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
+    assert json.loads(json.dumps(same.to_dict())) == before
+    warn_if_preprocessing_differs(prior, same)
 
 
-def test_a_mask_is_scaled_and_cut_as_its_picture(tmp_path):
-    """A picture that is its own mask: every way to cut it leaves the two alike."""
+def test_mask_is_scaled_and_cropped_like_its_image(tmp_path):
+    """An image that is its own mask: the two stay equal with every preprocessing."""
     square = np.zeros((60, 90), np.uint8)
     square[18:42, 33:57] = 255
-    for folder in ("pictures", "masks"):
+    for folder in ("images", "masks"):
         (tmp_path / folder).mkdir()
         Image.fromarray(square).save(tmp_path / folder / "1.png")
     for resize in (None, 40, 24, (32, 36), (50, 20)):
-        how = Preprocessing((32, 32), gray=True, resize=resize, interpolation="nearest")
-        found = load_image_mask_pairs(tmp_path / "pictures", tmp_path / "masks", how)
-        assert torch.equal(found.images[:, 0] > 0.5, found.masks)
-        assert 0 < found.masks.sum() < 32 * 32
+        preprocessing = Preprocessing((32, 32), gray=True, resize=resize, interpolation="nearest")
+        pairs = load_image_mask_pairs(tmp_path / "images", tmp_path / "masks", preprocessing)
+        assert torch.equal(pairs.images[:, 0] > 0.5, pairs.masks)
+        assert 0 < pairs.masks.sum() < 32 * 32
 
 
 @pytest.mark.parametrize(
     ("more", "message"), [({"resize": 0}, "resize is 0"), ({"resize": (3, 0)}, "resize is 3x0"),
                           ({"interpolation": "cubic"}, "'cubic': give one of nearest")],
 )  # fmt: skip
-def test_scaling_that_cannot_be(more, message):
+def test_invalid_scaling_raises(more, message):
     with pytest.raises(InputError, match=message):
         Preprocessing(**more)
 
 
-def test_what_is_no_model_of_the_library():
+def test_argument_that_is_not_a_library_model_raises():
     with pytest.raises(ModelError, match="Identity has no pretrained_cfg"):
         agop.from_timm(nn.Identity())
     with pytest.raises(InputError, match="model is a str"):
         agop.from_transformers("google/vit")
-    with pytest.raises(InputError, match="no picture was given"):
+    with pytest.raises(InputError, match="no image"):
         agop.from_torchvision(nn.Identity()).images([])
 
 
 class ChannelsLast(nn.Module):
-    """Patches that stay a map with its channels last, as in torchvision's Swin: no convolution but the first."""
+    """A map with channels last, as in torchvision's Swin: only the first layer is a convolution."""
 
     def __init__(self):
         super().__init__()
@@ -313,7 +290,7 @@ class ChannelsLast(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:the map of layer")
-def test_maps_with_their_channels_last_are_read_as_what_they_are():
+def test_gradcam_reads_maps_with_channels_last():
     model, images = ChannelsLast(), torch.randn(4, 3, 24, 32, generator=torch.Generator().manual_seed(0))
     maps = agop.explain(model, images, "gradcam")
     assert torch.equal(maps, agop.explain(model, images, "gradcam", layer="norm2"))
@@ -326,8 +303,8 @@ def test_maps_with_their_channels_last_are_read_as_what_they_are():
     torch.testing.assert_close(maps, slow)
 
 
-def test_a_convolution_s_map_is_never_turned():
-    """16 channels of 8×5 for 64×32 pixels: read from its shape alone it could be 16×8 with 5 channels."""
+def test_convolution_map_keeps_its_axes():
+    """16 channels of 8×5 for 64×32 pixels. By shape alone it could be 16×8 with 5 channels."""
     features = torch.randn(1, 16, 8, 5)
     assert as_grid(features, 1, torch.Size((64, 32)), channels_first=True) is features
     model = nn.Sequential(nn.Conv2d(3, 16, 8, stride=8, padding=(0, 4)), nn.Flatten(), nn.Linear(640, 2))
@@ -335,12 +312,12 @@ def test_a_convolution_s_map_is_never_turned():
         agop.explain(model, torch.randn(1, 3, 64, 32), "gradcam")
 
 
-def test_register_tokens_are_left_out_as_the_model_says():
-    """4 patches behind 5 other tokens are 9, a grid of its own if nobody says."""
+def test_register_tokens_are_skipped():
+    """4 patches after 5 prefix tokens are 9 tokens, but not a 3×3 grid."""
     size = torch.Size((8, 8))
     assert token_grid(9, size) == (3, 3)
     assert token_grid(9, size, prefix=5) == (2, 2)
-    assert token_grid(4, size, prefix=5) == (2, 2)  # before the others are joined to them
+    assert token_grid(4, size, prefix=5) == (2, 2)  # before the prefix tokens are added
     model = hugging_face("Dinov2WithRegisters", size=8)
     with pytest.warns(AGOPWarning, match="is only 2×2 for 8×8"):
         agop.explain(model, torch.randn(1, 3, 8, 8), "gradcam")
@@ -348,29 +325,29 @@ def test_register_tokens_are_left_out_as_the_model_says():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
-def test_models_of(library):
-    """In a process of their own: their folder is not on our path, and operators that torch lacks get stand-ins."""
+def test_library_models_in_a_process_with_the_library(library):
+    """The library isn't on this process's path, and may need placeholder operators."""
     quiet = ["-q", "-rs", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
-    done = run_beside([sys.executable, "-m", "pytest", *quiet, f"{HERE}/{library}_models.py"])
-    assert done.returncode in (0, NO_TESTS), done.stdout[-4000:] + done.stderr[-2000:]
-    if " passed" not in done.stdout:
-        pytest.skip(done.stdout)
+    process = run_beside([sys.executable, "-m", "pytest", *quiet, f"{HERE}/{library}_models.py"])
+    assert process.returncode in (0, NO_TESTS), process.stdout[-4000:] + process.stderr[-2000:]
+    if " passed" not in process.stdout:
+        pytest.skip(process.stdout)
 
 
 @pytest.mark.slow
-def test_the_example_runs_with_timm(tmp_path):
+def test_timm_example_runs(tmp_path):
     example = HERE.parents[1] / "examples" / "with_timm.py"
     code = f"import runpy; import tests.interop.operators; runpy.run_path({str(example)!r}, run_name='__main__')"
-    done = run_beside([sys.executable, "-c", code], cwd=tmp_path)
-    if "this example needs timm, which cannot be imported here" in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    assert "AGOP(" in done.stdout
+    process = run_beside([sys.executable, "-c", code], cwd=tmp_path)
+    if "this example needs timm, which can't be imported" in process.stderr:
+        pytest.skip(process.stderr.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    assert "AGOP(" in process.stdout
 
 
 def run_beside(command, **more):
     if not BESIDE.is_dir():
-        pytest.skip("torchvision and timm are not there: `make .venv` puts them beside the environment")
+        pytest.skip("torchvision and timm aren't installed: run `make .venv`")
     path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), str(HERE.parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **more)

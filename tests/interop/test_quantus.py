@@ -1,4 +1,4 @@
-"""Our methods inside Quantus' metrics, and its scores beside ours where both define the same thing."""
+"""agop's methods in Quantus' metrics, and its scores compared with agop's where both define the same metric."""
 
 import warnings
 
@@ -22,7 +22,7 @@ QUIET = {"disable_warnings": True, "display_progressbar": False}
 
 @pytest.fixture(scope="module")
 def task():
-    """A network that learned a little, its prior, and eight pictures with masks."""
+    """A briefly trained network, its prior, and eight images with masks."""
     torch.manual_seed(0)
     train, _, test = xai_tris("linear")
     model = CNN8by8()
@@ -38,11 +38,10 @@ def task():
 def scores(metric, task, method="agop-weighted", masks=None, **more):
     model, prior, data = task
     masks = data.masks if masks is None else masks
-    found = metric(
+    return metric(
         model=model, x_batch=data.images.numpy(), y_batch=data.labels.numpy(), s_batch=masks[:, None].numpy(),
         explain_func=as_quantus(method, prior), device="cpu", channel_first=True, **more,
     )  # fmt: skip
-    return found
 
 
 def maps_of(task, method="agop-weighted"):
@@ -52,15 +51,15 @@ def maps_of(task, method="agop-weighted"):
 
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-global", "vanilla", "gradcam", "captum:DeepLift"])
 @pytest.mark.filterwarnings("ignore:the map of layer")
-def test_it_gives_what_explain_gives(task, method):
+def test_explain_func_gives_the_maps_of_explain(task, method):
     model, prior, data = task
-    found = as_quantus(method, prior)(model, data.images.numpy(), data.labels.numpy(), device="cpu")
-    assert type(found) is np.ndarray
-    assert found.shape == (8, 1, 8, 8)
-    np.testing.assert_array_equal(found[:, 0], maps_of(task, method).numpy())
+    maps = as_quantus(method, prior)(model, data.images.numpy(), data.labels.numpy(), device="cpu")
+    assert type(maps) is np.ndarray
+    assert maps.shape == (8, 1, 8, 8)
+    np.testing.assert_array_equal(maps[:, 0], maps_of(task, method).numpy())
 
 
-def test_inputs_of_every_kind(task):
+def test_inputs_may_be_arrays_or_tensors(task):
     model, prior, data = task
     explain, expected = as_quantus("agop-weighted", prior), maps_of(task)[:, None].numpy()
     images, labels = data.images.numpy(), data.labels.numpy()
@@ -74,10 +73,10 @@ def test_inputs_of_every_kind(task):
     np.testing.assert_allclose(explain(model, images, 1), each, rtol=1e-5, atol=1e-7)
 
 
-def test_three_channels_and_a_configured_method():
+def test_configured_method_on_three_channels_and_errors():
     model, images = zoo.build("object"), zoo.images()
-    found = as_quantus(agop.methods.SmoothGrad(samples=3))(model, images.numpy(), np.array([0, 1, 2, 1, 0]))
-    assert found.shape == (5, 1, 12, 12)
+    maps = as_quantus(agop.methods.SmoothGrad(samples=3))(model, images.numpy(), np.array([0, 1, 2, 1, 0]))
+    assert maps.shape == (5, 1, 12, 12)
     with pytest.raises(PriorError, match="needs a prior"):
         as_quantus()(model, images.numpy(), 0)
     with pytest.raises(InputError, match=r"give a torch\.nn\.Module"):
@@ -86,7 +85,7 @@ def test_three_channels_and_a_configured_method():
         as_quantus("vanilla")(model, images.numpy(), 0, methd="Saliency")
 
 
-def test_it_leaves_the_model_alone():
+def test_model_is_unchanged():
     model, images = zoo.build("batch norm and dropout").train(), zoo.images()
     before = state_of(model)
     as_quantus("smoothgrad")(model, images.numpy(), 1, device="cpu")
@@ -102,32 +101,33 @@ def test_it_leaves_the_model_alone():
         ("rank_accuracy", "RelevanceRankAccuracy"),
     ],
 )
-def test_localisation_is_what_our_metrics_say(task, ours, name, batch_size):
-    found = scores(getattr(quantus, name)(**QUIET), task, batch_size=batch_size)
+def test_localisation_scores_equal_agop(task, ours, name, batch_size):
+    theirs = scores(getattr(quantus, name)(**QUIET), task, batch_size=batch_size)
     expected = metrics.get(ours)(maps_of(task), task[2].masks)
-    np.testing.assert_allclose(np.array(found, float), expected.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(np.array(theirs, float), expected.numpy(), rtol=1e-5)
 
 
-def test_attribution_localisation_is_energy_in_one_batch(task):
-    found = scores(quantus.AttributionLocalisation(**QUIET), task)
-    np.testing.assert_allclose(found, metrics.energy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
+def test_attribution_localisation_of_one_batch_equals_energy(task):
+    theirs = scores(quantus.AttributionLocalisation(**QUIET), task)
+    np.testing.assert_allclose(theirs, metrics.energy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
 
 
-def test_top_k_is_rank_accuracy_where_k_is_the_mask_s_size(task):
+def test_top_k_with_the_mask_size_equals_rank_accuracy(task):
     (size,) = set(task[2].masks.flatten(1).sum(1).tolist())
-    found = scores(quantus.TopKIntersection(k=size, **QUIET), task)
-    np.testing.assert_allclose(found, metrics.rank_accuracy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
+    theirs = scores(quantus.TopKIntersection(k=size, **QUIET), task)
+    np.testing.assert_allclose(theirs, metrics.rank_accuracy(maps_of(task), task[2].masks).numpy(), rtol=1e-5)
 
 
-def test_auc_is_scikit_learn_s(task):
+def test_auc_equals_scikit_learn(task):
     from sklearn.metrics import roc_auc_score
 
-    found, pairs = scores(quantus.AUC(**QUIET), task), zip(task[2].masks, maps_of(task), strict=True)
-    np.testing.assert_allclose(found, [roc_auc_score(mask.flatten(), one.flatten()) for mask, one in pairs])
+    pairs = zip(task[2].masks, maps_of(task), strict=True)
+    expected = [roc_auc_score(mask.flatten(), values.flatten()) for mask, values in pairs]
+    np.testing.assert_allclose(scores(quantus.AUC(**QUIET), task), expected)
 
 
-def test_pixel_flipping_goes_down_our_deletion_curve(task):
-    """One pixel a step: Quantus' curve begins after the first, ours before it."""
+def test_pixel_flipping_equals_the_deletion_curve(task):
+    """One pixel per step. Quantus' curve starts after the first pixel, agop's before it."""
     model, _, data = task
     flipping = quantus.PixelFlipping(features_in_step=1, perturb_baseline=0.0, abs=False, normalise=False, **QUIET)
     curves = np.array(scores(flipping, task, softmax=True))
@@ -152,21 +152,21 @@ def test_pixel_flipping_goes_down_our_deletion_curve(task):
         ("RandomLogit", {"num_classes": 2}),
     ],
 )
-def test_the_other_families_run(task, name, options):
+def test_other_metrics_run_and_leave_the_model_unchanged(task, name, options):
     model, _, _ = task
     before = {key: value.clone() for key, value in model.state_dict().items()}
     np.random.seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Quantus' own
-        found = scores(getattr(quantus, name)(**options, **QUIET), task)
-    assert len(found) == 8
-    assert np.isfinite(np.array([np.mean(score) for score in found], float)).all()
+        values = scores(getattr(quantus, name)(**options, **QUIET), task)
+    assert len(values) == 8
+    assert np.isfinite(np.array([np.mean(value) for value in values], float)).all()
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None or parameter.requires_grad for parameter in model.parameters())
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_an_empty_mask_is_a_hit_for_quantus_and_undefined_for_us(task):
+def test_empty_mask_is_a_hit_in_quantus_and_nan_in_agop(task):
     masks = task[2].masks.clone()
     masks[2] = False
     assert scores(quantus.PointingGame(**QUIET), task, masks=masks)[2] == 1
@@ -175,7 +175,7 @@ def test_an_empty_mask_is_a_hit_for_quantus_and_undefined_for_us(task):
     assert metrics.energy(maps_of(task), masks)[2].isnan()
 
 
-def test_of_several_highest_pixels_quantus_needs_one_and_we_take_the_share():
+def test_tie_of_highest_pixels_is_a_hit_in_quantus_and_a_share_in_agop():
     maps, masks = torch.zeros(1, 8, 8), torch.zeros(1, 8, 8, dtype=torch.bool)
     maps[0, 0, :4], masks[0, 0, 0] = 1, True
     hit = quantus.PointingGame(abs=False, normalise=False, **QUIET)(
@@ -186,9 +186,9 @@ def test_of_several_highest_pixels_quantus_needs_one_and_we_take_the_share():
     assert metrics.pointing_game(maps, masks)[0] == 0.25
 
 
-def test_attribution_localisation_divides_by_zero_in_a_batch_of_two(task):
-    """Quantus takes the size of the third and later images of a batch for the size of an image."""
-    with warnings.catch_warnings(record=True) as told:
+def test_quantus_attribution_localisation_divides_by_zero_for_a_batch_of_two(task):
+    """Quantus computes an image's size from the third and later images of a batch."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         scores(quantus.AttributionLocalisation(**QUIET), task, batch_size=2)
-    assert any("divide by zero" in str(warning.message) for warning in told)
+    assert any("divide by zero" in str(warning.message) for warning in caught)

@@ -1,10 +1,10 @@
-"""The Trainer's callback, against the real Trainer: tiny classifiers made in memory, on random pictures."""
+"""AGOPTrainerCallback in the real Trainer: tiny classifiers with random weights, on random images."""
 
+import gc
 import json
 import shutil
-import subprocess
-import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,163 +13,147 @@ from torch.utils.checkpoint import checkpoint
 
 import agop
 from agop.errors import AGOPWarning, InputError, ModelError, NoSamplesError
+from tests.interop.agops import assert_equal_agops
 from tests.state import assert_same, state_of
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
-from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: E402
+from transformers import Trainer, TrainerCallback  # noqa: E402
 
 from agop.interop.transformers import AGOPTrainerCallback  # noqa: E402
+from tests.interop.hugging_face import SAMPLES, Images, resnet, trainer_of, vit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
-SAMPLES = 14
-
-
-class Pictures(torch.utils.data.Dataset):
-    """Pictures whose class is the brighter half, with a column that no model takes."""
-
-    def __init__(self, count=SAMPLES, seed=0):
-        generator = torch.Generator().manual_seed(seed)
-        self.labels = torch.arange(count) % 2
-        self.images = torch.randn(count, 3, 16, 16, generator=generator)
-        for image, label in zip(self.images, self.labels, strict=True):
-            image[:, :, 8 * label : 8 * label + 8] += 1
-
-    def __len__(self):
-        return len(self.labels)
-
-    def __getitem__(self, index):
-        return {"pixel_values": self.images[index], "labels": int(self.labels[index]), "path": f"{index}.png"}
-
-
-def vit(**more):
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, image_size=16, patch_size=4,
-        num_labels=2, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1, **more,
-    )  # fmt: skip
-    return transformers.ViTForImageClassification(config)
-
-
-def resnet():
-    torch.manual_seed(0)
-    config = transformers.ResNetConfig(
-        embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic", num_labels=2
-    )
-    return transformers.ResNetForImageClassification(config)
-
-
 MODELS = {"vit": vit, "resnet": resnet}
 
 
-def trainer_of(model, folder, callbacks=(), trainer=Trainer, **more):
-    options = {
-        "num_train_epochs": 2, "per_device_train_batch_size": 3, "gradient_accumulation_steps": 2,
-        "learning_rate": 3e-3, "logging_steps": 1, "save_strategy": "no", "report_to": [], "use_cpu": True,
-        "disable_tqdm": True, "dataloader_pin_memory": False, "seed": 3,
-    }  # fmt: skip
-    args = TrainingArguments(output_dir=str(folder), **(options | more))
-    return trainer(
-        model, args, train_dataset=Pictures(), eval_dataset=Pictures(5, seed=1), callbacks=list(callbacks),
-    )  # fmt: skip
+@pytest.fixture(scope="module", autouse=True)
+def _cheap_garbage_collection():
+    """Every Trainer.train calls gc.collect, which takes most of its time if all imported modules are searched."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
-def trained(model, folder, callbacks=(), **more):
-    trainer = trainer_of(model, folder, callbacks, **more)
+def train(model, folder, callbacks=(), **options):
+    trainer = trainer_of(model, folder, callbacks, **options)
     trainer.train()
     return trainer
 
 
-def everything(trainer):
-    """What a training leaves behind: the model, the process's random state, the optimizer and the losses."""
+def final_state(trainer):
+    """Everything a training leaves behind: the model, random states, the optimizer and the losses."""
     keys = ("loss", "grad_norm", "eval_loss", "learning_rate")
     history = [{key: entry[key] for key in keys if key in entry} for entry in trainer.state.log_history]
-    found = state_of(trainer.model)
-    # Two models: neither the ids of their buffers nor how often each was written to are compared.
-    found["buffers"] = [(name, value) for name, _, value in found["buffers"]]
-    found["parameters"] = [(value, trainable) for value, trainable, _ in found["parameters"]]
-    return found | {"optimizer": trainer.optimizer.state_dict(), "history": history}
+    state = state_of(trainer.model)
+    # Two models are compared, so without the ids of buffers and the version counters of parameters.
+    state["buffers"] = [(name, value) for name, _, value in state["buffers"]]
+    state["parameters"] = [(value, trainable) for value, trainable, _ in state["parameters"]]
+    return state | {"optimizer": trainer.optimizer.state_dict(), "history": history}
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_training_with_the_callback_is_the_training_without_it(name, tmp_path):
-    evaluated = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}
-    plain = everything(trained(MODELS[name](), tmp_path / "plain", **evaluated))
+def has_hooks(model):
+    return any(hooks for module in state_of(model)["hooks"] for hooks in module)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("vit", {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}),
+        ("resnet", {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}),
+        ("vit", {"bf16": True}),
+    ],
+    ids=["vit", "resnet", "vit in bf16"],
+)
+def test_training_is_bitwise_equal_with_and_without_the_callback(name, options, tmp_path):
+    without = final_state(train(MODELS[name](), tmp_path / "without", **options))
     callback = AGOPTrainerCallback()
-    watched = everything(trained(MODELS[name](), tmp_path / "watched", [callback], **evaluated))
-    assert_same(plain, watched)
+    assert_same(without, final_state(train(MODELS[name](), tmp_path / "with", [callback], **options)))
     assert callback.prior.count > 0
 
 
 class Recording(Trainer):
-    """Remembers each micro-batch and the weights it met."""
+    """Records each micro-batch and the weights it is trained with."""
 
-    seen: list
+    records: list
 
     def training_step(self, model, inputs, *more):
         weights = {name: value.clone() for name, value in model.state_dict().items()}
         loss = super().training_step(model, inputs, *more)
-        # A batch norm's averages move in the training pass; the callback comes after it.
-        moved = {name: value.clone() for name, value in model.named_buffers()}
-        self.__dict__.setdefault("seen", []).append((weights | moved, inputs["pixel_values"], inputs["labels"]))
+        # The training pass updates batch norm averages, and the callback counts after it.
+        buffers = {name: value.clone() for name, value in model.named_buffers()}
+        self.__dict__.setdefault("records", []).append((weights | buffers, inputs["pixel_values"], inputs["labels"]))
         return loss
 
 
-@pytest.mark.parametrize("only_correct", [True, False])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_micro_batch_counts_once_with_its_own_weights(name, only_correct, tmp_path):
-    """14 pictures in batches of 3, two a step: the last batch and the last step of an epoch are cut short."""
-    callback = AGOPTrainerCallback(only_correct=only_correct)
-    model = MODELS[name]()
-    trainer = trained(model, tmp_path, [callback], trainer=Recording, eval_strategy="epoch", eval_on_start=True)
-    total, count, slow = torch.zeros(3, 16, 16, dtype=torch.float64), 0, MODELS[name]().eval()
-    assert [len(labels) for *_, labels in trainer.seen] == [3, 3, 3, 3, 2] * 2
-    for weights, images, labels in trainer.seen:
+def test_each_micro_batch_counts_once_with_its_own_weights(name, tmp_path):
+    """14 images in batches of 3, two per step: the last batch and the last step of an epoch are smaller."""
+    callbacks = {only: AGOPTrainerCallback(tmp_path / str(only), only_correct=only) for only in (True, False)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="You are adding")  # two callbacks of one class
+        trainer = train(
+            MODELS[name](), tmp_path, callbacks.values(), trainer=Recording, eval_strategy="epoch", eval_on_start=True
+        )
+    assert [len(labels) for *_, labels in trainer.records] == [3, 3, 3, 3, 2] * 2
+    sums, counts = {only: torch.zeros(3, 16, 16, dtype=torch.float64) for only in callbacks}, {True: 0, False: 0}
+    slow = MODELS[name]().eval()
+    for weights, images, labels in trainer.records:
         slow.load_state_dict(weights)
         for image, label in zip(images, labels, strict=True):
-            one = image[None].clone().requires_grad_()
-            logits = slow(one).logits[0]
-            if only_correct and logits.argmax() != label:
-                continue
-            (gradient,) = torch.autograd.grad(logits.max(), one)
-            total, count = total + gradient[0].double() ** 2, count + 1
-    assert 0 < count == callback.prior.count
-    assert only_correct or count == 2 * SAMPLES
-    torch.testing.assert_close(callback.prior.diagonal.double(), total / count, rtol=1e-4, atol=0)
+            leaf = image[None].clone().requires_grad_()
+            logits = slow(leaf).logits[0]
+            (gradient,) = torch.autograd.grad(logits.max(), leaf)
+            for only in {False, bool(logits.argmax() == label)}:
+                sums[only] += gradient[0].double() ** 2
+                counts[only] += 1
+    assert 0 < counts[True] <= counts[False] == 2 * SAMPLES
+    for only, callback in callbacks.items():
+        assert callback.prior.count == counts[only]
+        torch.testing.assert_close(callback.prior.diagonal.double(), sums[only] / counts[only], rtol=1e-4, atol=0)
 
 
-def test_the_file_the_log_and_the_options(tmp_path):
+def test_file_log_and_snapshots(tmp_path):
     callback = AGOPTrainerCallback(
         only_correct=False, every=2, per_class=True, snapshot_dir=tmp_path / "snapshots", snapshot_every=4
     )
-    trainer = trained(vit(), tmp_path / "run", [callback], eval_strategy="epoch")
+    trainer = train(vit(), tmp_path / "run", [callback], eval_strategy="epoch")
     written = agop.AGOP.load(tmp_path / "run" / "agop.safetensors")
-    assert torch.equal(written.diagonal, callback.prior.diagonal)
+    assert_equal_agops(written, callback.prior)
     assert written.class_diagonals.shape == (2, 3, 16, 16)
-    # Of ten micro-batches of 3, 3, 3, 3, 2, 3, 3, 3, 3, 2 every other one.
-    assert written.count == 3 + 3 + 2 + 3 + 3
-    told = [entry.get("agop_count") for entry in trainer.state.log_history]
-    assert [count for count in told if count is not None] == [3, 6, 8, 11, 14, 14, 14]
+    assert written.count == 3 + 3 + 2 + 3 + 3  # every other of the micro-batches of 3, 3, 3, 3, 2, 3, 3, 3, 3, 2
+    counts = [entry["agop_count"] for entry in trainer.state.log_history if "agop_count" in entry]
+    assert counts == [3, 6, 8, 11, 14, 14, 14]
     assert all(("agop_count" in entry) == ("eval_loss" not in entry) for entry in trainer.state.log_history)
     assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [
         "step-00000004.safetensors", "step-00000008.safetensors",
     ]  # fmt: skip
-    written.check(trainer.model, Pictures().images)
+    written.check(trainer.model, Images().images)
 
 
-def test_a_named_file_and_a_second_training_begins_anew(tmp_path):
+def test_second_training_starts_from_zero_and_out_names_the_file(tmp_path):
     callback = AGOPTrainerCallback(tmp_path / "mine.safetensors", only_correct=False)
-    trainer = trained(vit(), tmp_path / "run", [callback], num_train_epochs=1)
+    trainer = train(vit(), tmp_path / "run", [callback], num_train_epochs=1)
     trainer.train()
     assert agop.AGOP.load(tmp_path / "mine.safetensors").count == SAMPLES
     assert not (tmp_path / "run" / "agop.safetensors").exists()
 
 
-def gone_on(name, folder, place, callbacks):
-    """A training that goes on from a checkpoint.
+@pytest.fixture(scope="module", params=[("vit", False)], ids=str)
+def finished(request, tmp_path_factory):
+    """A finished training of six steps with a checkpoint of every other."""
+    name, per_class = request.param
+    folder, callback = tmp_path_factory.mktemp("finished"), AGOPTrainerCallback(per_class=per_class)
+    trainer = train(MODELS[name](), folder, [callback], save_strategy="steps", save_steps=2)
+    weights = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    return SimpleNamespace(name=name, per_class=per_class, folder=folder, weights=weights, prior=callback.prior)
 
-    The model is read from there, too: the Trainer of transformers 5.20 saves a ViT's layers under their older names,
-    and finds none of them when it goes on; all it says is a warning (huggingface/transformers issue 43701).
+
+def resume(name, folder, place, callbacks):
+    """The trainer after resuming a checkpoint.
+
+    The model is loaded from it as well: transformers 5.20 saves a ViT's layers under their older names and doesn't load
+    them on resume, with only a warning (huggingface/transformers issue 43701).
     """
     model = type(MODELS[name]()).from_pretrained(place)
     trainer = trainer_of(model, folder, callbacks)
@@ -178,124 +162,133 @@ def gone_on(name, folder, place, callbacks):
     return trainer
 
 
-@pytest.mark.parametrize(("name", "per_class"), [("vit", False), ("vit", True), ("resnet", False)])
-def test_a_resumed_training_gives_the_same_statistic_to_the_bit(name, per_class, tmp_path):
-    whole = AGOPTrainerCallback(per_class=per_class)
-    weights = trained(
-        MODELS[name](), tmp_path / "whole", [whole], save_strategy="steps", save_steps=2
-    ).model.state_dict()
-    # Step 2 is in the middle of an epoch of three; the folder may have moved.
-    for step in (2, 4):
-        moved = tmp_path / "elsewhere" / f"checkpoint-{step}"
-        shutil.copytree(tmp_path / "whole" / f"checkpoint-{step}", moved)
-        resumed = AGOPTrainerCallback(per_class=per_class)
-        trainer = gone_on(name, tmp_path / "resumed", moved, [resumed])
-        assert_same(weights, trainer.model.state_dict())
-        assert torch.equal(resumed.prior.diagonal, whole.prior.diagonal)
-        assert resumed.prior.provenance == whole.prior.provenance
-        if per_class:
-            assert torch.equal(resumed.prior.class_diagonals.nan_to_num(7), whole.prior.class_diagonals.nan_to_num(7))
+@pytest.mark.parametrize("finished", [("vit", False), ("vit", True), ("resnet", False)], ids=str, indirect=True)
+@pytest.mark.parametrize("step", [2, 4, 6], ids=["mid-epoch", "second epoch", "end of training"])
+def test_resume_gives_a_bitwise_equal_agop(finished, step, tmp_path):
+    moved = shutil.copytree(finished.folder / f"checkpoint-{step}", tmp_path / "elsewhere" / f"checkpoint-{step}")
+    callback = AGOPTrainerCallback(per_class=finished.per_class)
+    trainer = resume(finished.name, tmp_path / "resumed", moved, [callback])
+    assert_same(finished.weights, trainer.model.state_dict())
+    assert_equal_agops(callback.prior, finished.prior)
+    assert callback.prior.provenance == finished.prior.provenance
+
+
+def copy_without_agop(place, folder):
+    """A copy of a checkpoint without the callback's state."""
+    copied = shutil.copytree(place, folder / place.name)
+    state = json.loads((copied / "trainer_state.json").read_text())
+    del state["stateful_callbacks"]["AGOPTrainerCallback"]
+    (copied / "trainer_state.json").write_text(json.dumps(state))
+    return copied
+
+
+def test_resuming_without_agop_starts_from_zero_and_warns(finished, tmp_path):
+    callback = AGOPTrainerCallback(only_correct=False)
+    with pytest.warns(AGOPWarning, match="has no AGOP: collecting starts at step 4"):
+        resume("vit", tmp_path, copy_without_agop(finished.folder / "checkpoint-4", tmp_path), [callback])
+    assert callback.prior.count == 3 + 3 + 2  # step 5 has two micro-batches, step 6 the last one of the epoch
+
+
+def test_resuming_a_finished_training_without_agop_writes_no_file_and_warns(finished, tmp_path):
+    callback = AGOPTrainerCallback(tmp_path / "agop.safetensors")
+    with pytest.warns(AGOPWarning) as caught:
+        resume("vit", tmp_path, copy_without_agop(finished.folder / "checkpoint-6", tmp_path), [callback])
+    reason = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
+    assert f"no AGOP file was written: {reason}" in [str(warning.message) for warning in caught]
+    with pytest.raises(NoSamplesError, match="no batch was trained"):
+        _ = callback.prior
+    assert not (tmp_path / "agop.safetensors").exists()
+
+
+def test_resuming_with_other_options_raises(finished, tmp_path):
+    with pytest.raises(InputError, match=r"only_correct.*make it with the same"):
+        resume("vit", tmp_path, finished.folder / "checkpoint-4", [AGOPTrainerCallback(only_correct=False)])
 
 
 @pytest.mark.filterwarnings("ignore:You are adding")
-def test_two_callbacks_each_find_their_own_in_a_checkpoint(tmp_path):
+def test_checkpoint_has_the_state_of_each_of_two_callbacks_once(tmp_path):
     def pair():
         return [AGOPTrainerCallback(tmp_path / "a", only_correct=False), AGOPTrainerCallback(tmp_path / "b", every=2)]
 
-    whole, resumed = pair(), pair()
-    trained(vit(), tmp_path / "whole", whole, save_strategy="steps", save_steps=2)
-    gone_on("vit", tmp_path / "resumed", tmp_path / "whole" / "checkpoint-4", resumed)
-    for one, other in zip(whole, resumed, strict=True):
-        assert torch.equal(one.prior.diagonal, other.prior.diagonal)
+    first, resumed = pair(), pair()
+    train(vit(), tmp_path, first, save_strategy="steps", save_steps=2)
+    for step in (2, 6):
+        state = json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text())
+        assert len(state["stateful_callbacks"]["AGOPTrainerCallback"]) == 2
+    resume("vit", tmp_path / "resumed", tmp_path / "checkpoint-4", resumed)
+    for callback, other in zip(first, resumed, strict=True):
+        assert_equal_agops(other.prior, callback.prior)
 
 
-@pytest.mark.filterwarnings("ignore:You are adding")
-def test_a_checkpoint_holds_each_callback_s_state_once(tmp_path):
-    pair = [AGOPTrainerCallback(tmp_path / "a", only_correct=False), AGOPTrainerCallback(tmp_path / "b", every=2)]
-    trained(vit(), tmp_path, pair, save_strategy="steps", save_steps=1)
-    states = [json.loads((tmp_path / f"checkpoint-{step}" / "trainer_state.json").read_text()) for step in (1, 6)]
-    assert [len(state["stateful_callbacks"]["AGOPTrainerCallback"]) for state in states] == [2, 2]
+class SavesAtTheEnd(TrainerCallback):
+    def on_step_end(self, args, state, control, **more):
+        control.should_save |= state.global_step == state.max_steps
 
 
-def test_the_trainer_s_own_way_to_restore_callbacks_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"restore_callback_states_from_checkpoint.*leave it out"):
-        trained(vit(), tmp_path, [AGOPTrainerCallback()], restore_callback_states_from_checkpoint=True)
+def test_checkpoint_of_a_second_training_has_only_its_own_samples(tmp_path):
+    callback = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
+    train(vit(), tmp_path / "first", [callback], save_strategy="steps", save_steps=2)
+    first = callback.prior.diagonal
+    train(resnet(), tmp_path / "second", [callback, SavesAtTheEnd()])
+    resumed = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
+    resume("resnet", tmp_path / "resumed", tmp_path / "second" / "checkpoint-6", [resumed])
+    assert not torch.equal(first, callback.prior.diagonal)
+    assert_equal_agops(resumed.prior, callback.prior)
 
 
-def test_a_batch_that_is_split_over_gpus_is_refused_unless_attached(tmp_path):
-    """Here there is no GPU: the arguments say two, as they do on a machine that has them, once the Trainer is made."""
+def test_restoring_callbacks_by_the_trainer_raises(tmp_path):
+    with pytest.raises(InputError, match=r"restore_callback_states_from_checkpoint.*leave it False"):
+        train(vit(), tmp_path, [AGOPTrainerCallback()], restore_callback_states_from_checkpoint=True)
+
+
+def test_batch_split_over_gpus_raises_unless_attached(tmp_path):
+    """Without a GPU: the arguments report two, as they do on a machine that has them."""
     trainer = trainer_of(vit(), tmp_path, [AGOPTrainerCallback()])
-    trainer.args._n_gpu = 2
-    with pytest.raises(InputError, match=r"2 GPUs each see a part of a batch.*attach\(trainer\)"):
+    trainer.args._n_gpu = 2  # n_gpu itself has no setter
+    with pytest.raises(InputError, match=r"2 GPUs each get a part of a batch.*attach\(trainer\)"):
         trainer.train()
-    attached = AGOPTrainerCallback()
     other = trainer_of(vit(), tmp_path)
-    attached.attach(other)
+    attached = AGOPTrainerCallback().attach(other)
     other.args._n_gpu = 2
-    attached.on_train_begin(other.args, other.state, other.control, model=other.model)  # raises nothing
+    attached.on_train_begin(other.args, other.state, other.control, model=other.model)
     assert other.state.global_step == trainer.state.global_step == 0
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_mixed_precision_does_not_reach_the_gradients(name, tmp_path):
-    """At a learning rate of 0 nothing but the callback's own pass can differ; a batch norm's averages may not move."""
-    options = {"learning_rate": 0.0, "num_train_epochs": 1, "save_strategy": "no"}
+def test_gradients_have_full_precision_in_mixed_precision_training(name, tmp_path):
+    """With a learning rate and a batch norm momentum of 0, only the callback's pass could differ."""
+
+    def constant_model():
+        model = MODELS[name]()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 0.0
+        return model
+
+    options = {"learning_rate": 0.0, "num_train_epochs": 1}
     full, mixed = AGOPTrainerCallback(only_correct=False), AGOPTrainerCallback(only_correct=False)
-    models = [still(MODELS[name]()) for _ in range(2)]
-    trained(models[0], tmp_path, [full], **options)
-    trainer = trained(models[1], tmp_path, [mixed], bf16=True, **options)
+    train(constant_model(), tmp_path, [full], **options)
+    trainer = train(constant_model(), tmp_path, [mixed], bf16=True, **options)
     close = {"rtol": 1e-5, "atol": 1e-5 * float(full.prior.diagonal.max())}
     torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
-    trainer.train()  # wrapped once more
+    trainer.train()  # accelerate wraps the model a second time
     torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
-
-
-def still(model):
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.momentum = 0.0
-    return model
-
-
-def test_mixed_precision_trains_as_without_the_callback_also_after_an_error(tmp_path):
-    plain = everything(trained(vit(), tmp_path, bf16=True))
-    assert_same(plain, everything(trained(vit(), tmp_path, [AGOPTrainerCallback()], bf16=True)))
-    model = AlwaysAnew(reentrant=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        with pytest.raises(ModelError, match="use_reentrant=False"):
-            trained(model, tmp_path, [AGOPTrainerCallback(only_correct=False)], bf16=True)
-    assert model.forward.__func__ is not AlwaysAnew.forward  # accelerate's is in its place again
-
-
-def test_a_checkpoint_of_other_options_and_one_without_the_callback(tmp_path):
-    trained(vit(), tmp_path, [AGOPTrainerCallback()], save_strategy="steps", save_steps=4)
-    place = tmp_path / "checkpoint-4"
-    with pytest.raises(InputError, match=r"only_correct.*make it with the same"):
-        trainer_of(vit(), tmp_path, [AGOPTrainerCallback(only_correct=False)]).train(resume_from_checkpoint=str(place))
-    state = json.loads((place / "trainer_state.json").read_text())
-    del state["stateful_callbacks"]["AGOPTrainerCallback"]
-    (place / "trainer_state.json").write_text(json.dumps(state))
-    late = AGOPTrainerCallback(only_correct=False)
-    with pytest.warns(AGOPWarning, match="holds no AGOP: collected from step 4 on"):
-        trainer_of(vit(), tmp_path, [late]).train(resume_from_checkpoint=str(place))
-    assert late.prior.count == 3 + 3 + 2  # step 5 has two micro-batches of the epoch, step 6 its last
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing(reentrant, tmp_path):
-    """transformers' layers are computed anew in training mode alone; the callback's pass is in eval mode."""
-    plain, anew = AGOPTrainerCallback(), AGOPTrainerCallback()
-    trained(vit(), tmp_path, [plain], max_steps=1)
-    trainer = trained(vit(), tmp_path, [anew], max_steps=1, gradient_checkpointing=True,
-                      gradient_checkpointing_kwargs={"use_reentrant": reentrant})  # fmt: skip
+def test_gradient_checkpointing_gives_the_same_agop(reentrant, tmp_path):
+    """transformers checkpoints only in training mode; the callback's pass is in eval mode."""
+    plain, checkpointed = AGOPTrainerCallback(), AGOPTrainerCallback()
+    train(vit(), tmp_path, [plain], max_steps=1)
+    trainer = train(vit(), tmp_path, [checkpointed], max_steps=1, gradient_checkpointing=True,
+                    gradient_checkpointing_kwargs={"use_reentrant": reentrant})  # fmt: skip
     assert trainer.model.is_gradient_checkpointing
-    assert torch.equal(plain.prior.diagonal, anew.prior.diagonal)
+    assert_equal_agops(checkpointed.prior, plain.prior)
 
 
-class AlwaysAnew(nn.Module):
-    """A classifier of one's own that checkpoints in eval mode, too."""
+class AlwaysCheckpointed(nn.Module):
+    """A custom classifier that also checkpoints in eval mode."""
 
     def __init__(self, reentrant):
         super().__init__()
@@ -310,89 +303,97 @@ class AlwaysAnew(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-def test_reentrant_checkpointing_where_it_makes_input_gradients_impossible(tmp_path):
-    model = AlwaysAnew(reentrant=True)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_reentrant_checkpointing_in_eval_mode_raises_and_restores_the_model(bf16, tmp_path):
+    model = AlwaysCheckpointed(reentrant=True)
     with pytest.raises(ModelError, match=r"reentrant checkpointing.*use_reentrant=False"):
-        trained(model, tmp_path, [AGOPTrainerCallback(only_correct=False)])
-    assert not model._forward_pre_hooks
-    callback = AGOPTrainerCallback(only_correct=False)
-    trained(AlwaysAnew(reentrant=False), tmp_path, [callback])
-    assert callback.prior.count == 2 * SAMPLES
+        train(model, tmp_path, [AGOPTrainerCallback(only_correct=False)], bf16=bf16)
+    assert not has_hooks(model)
+    is_wrapped = model.forward.__func__ is not AlwaysCheckpointed.forward
+    assert is_wrapped == bf16  # accelerate's autocast is back in place
     with pytest.raises(ModelError, match="use_reentrant=False"):
-        agop.explain(model, Pictures().images, "vanilla")
+        agop.explain(model, Images().images, "vanilla")
+    callback = AGOPTrainerCallback(only_correct=False)
+    train(AlwaysCheckpointed(reentrant=False), tmp_path, [callback], bf16=bf16)
+    assert callback.prior.count == 2 * SAMPLES
 
 
-def test_labels_that_do_not_come_into_the_model(tmp_path):
+def test_labels_that_do_not_reach_the_model_need_attach(tmp_path):
+    smoothing = {"label_smoothing_factor": 0.1}
     with pytest.raises(InputError, match=r"attach\(trainer\)"):
-        trained(vit(), tmp_path, [AGOPTrainerCallback()], label_smoothing_factor=0.1)
-    plain = everything(trained(vit(), tmp_path, label_smoothing_factor=0.1))
-    trainer = trainer_of(vit(), tmp_path, label_smoothing_factor=0.1)
+        train(vit(), tmp_path, [AGOPTrainerCallback()], **smoothing)
+    without = final_state(train(vit(), tmp_path, **smoothing))
+    trainer = trainer_of(vit(), tmp_path, **smoothing)
     attached = AGOPTrainerCallback().attach(trainer)
     trainer.train()
-    watched = everything(trainer)
+    state = final_state(trainer)
     for key in ("history", "optimizer", "torch"):
-        assert_same({key: plain[key]}, {key: watched[key]})
-    everyone = AGOPTrainerCallback(only_correct=False)
-    trained(vit(), tmp_path, [everyone], label_smoothing_factor=0.1)
-    assert 0 < attached.prior.count <= everyone.prior.count == 2 * SAMPLES
+        assert_same({key: without[key]}, {key: state[key]})
+    every_sample = AGOPTrainerCallback(only_correct=False)
+    train(vit(), tmp_path, [every_sample], **smoothing)
+    assert 0 < attached.prior.count <= every_sample.prior.count == 2 * SAMPLES
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_attached_callback_is_the_one_in_the_list(name, tmp_path):
+def test_attached_callback_gives_the_same_agop_as_a_listed_one(name, tmp_path):
     listed = AGOPTrainerCallback()
-    trained(MODELS[name](), tmp_path, [listed])
+    train(MODELS[name](), tmp_path, [listed])
     trainer = trainer_of(MODELS[name](), tmp_path)
     attached = AGOPTrainerCallback().attach(trainer).attach(trainer)
     trainer.train()
-    assert torch.equal(listed.prior.diagonal, attached.prior.diagonal)
-    assert listed.prior.count == attached.prior.count
+    assert_equal_agops(attached.prior, listed.prior)
 
 
-class Stops(TrainerCallback):
-    """Another callback, with a bug."""
-
+class FailingCallback(TrainerCallback):
     def on_step_end(self, *_, **__):
         raise ZeroDivisionError
 
 
-class BrokenLoss(Trainer):
+class FailsAfterForward(Trainer):
     def compute_loss(self, model, inputs, *more, **named):
         super().compute_loss(model, inputs, *more, **named)
         raise ZeroDivisionError
 
 
-class BrokenBefore(Trainer):
+class FailsBeforeForward(Trainer):
     def compute_loss(self, *_, **__):
         raise ZeroDivisionError
 
 
-class Broken(AlwaysAnew):
+class FailsInForward(AlwaysCheckpointed):
     def forward(self, pixel_values, labels=None):
         raise ZeroDivisionError
 
 
-def test_no_hook_is_left_on_the_model_also_after_an_error(tmp_path):
-    for model, callbacks, trainer in [
-        (vit(), [], BrokenLoss), (Broken(False), [], Trainer), (vit(), [Stops()], Trainer),
-    ]:  # fmt: skip
-        with pytest.raises(ZeroDivisionError):
-            trained(model, tmp_path, [AGOPTrainerCallback(), *callbacks], trainer=trainer)
-        assert not model._forward_pre_hooks
+@pytest.mark.parametrize(
+    ("model", "callbacks", "trainer"),
+    [
+        (vit, [], FailsAfterForward),
+        (lambda: FailsInForward(reentrant=False), [], Trainer),
+        (vit, [FailingCallback()], Trainer),
+    ],
+    ids=["loss", "forward", "callback"],
+)
+def test_error_in_training_leaves_no_hook_on_the_model(model, callbacks, trainer, tmp_path):
+    model = model()
+    with pytest.raises(ZeroDivisionError):
+        train(model, tmp_path, [AGOPTrainerCallback(), *callbacks], trainer=trainer)
+    assert not has_hooks(model)
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["training", "evaluation"])
+def test_hook_of_a_failed_step_is_removed_by_the_next_forward_pass(mode, tmp_path):
     model = vit()
     with pytest.raises(ZeroDivisionError):
-        trained(model, tmp_path, [AGOPTrainerCallback()], trainer=BrokenBefore)
-    model.train()(pixel_values=Pictures().images)  # a hook that met no batch goes with the next one
-    assert not model._forward_pre_hooks
-    with pytest.raises(ZeroDivisionError):
-        trained(model, tmp_path, [AGOPTrainerCallback()], trainer=BrokenBefore)
-    model.eval()(pixel_values=Pictures().images)  # also if that is an evaluation
-    assert not model._forward_pre_hooks
-    trained(model, tmp_path, [AGOPTrainerCallback()])
-    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+        train(model, tmp_path, [AGOPTrainerCallback()], trainer=FailsBeforeForward)
+    model.train(mode)(pixel_values=Images().images)
+    assert not has_hooks(model)
+    train(model, tmp_path, [AGOPTrainerCallback()], max_steps=1)
+    assert not has_hooks(model)
 
 
-def test_a_training_is_not_lost_for_a_statistic_of_nothing(tmp_path):
-    class Wrong(Pictures):
+def test_training_without_a_correct_sample_warns_with_the_reason(tmp_path):
+    class WrongLabels(Images):
         def __getitem__(self, index):
             return {"pixel_values": self.images[index], "labels": 2}
 
@@ -403,85 +404,34 @@ def test_a_training_is_not_lost_for_a_statistic_of_nothing(tmp_path):
     with torch.no_grad():
         model.classifier[1].bias.copy_(torch.tensor([9.0, 0.0, -9.0]))
     callback = AGOPTrainerCallback()
-    trainer = trainer_of(model, tmp_path, [callback], max_steps=1)
-    trainer.train_dataset = Wrong()
     with pytest.warns(AGOPWarning, match="no AGOP file was written: no sample was counted: none of 6"):
-        trainer.train()
+        trainer = train(model, tmp_path, [callback], max_steps=1, train_dataset=WrongLabels())
     with pytest.raises(NoSamplesError, match="none of 6"):
         _ = callback.prior
     assert trainer.state.global_step == 1
 
 
-def test_a_file_that_cannot_be_written_ends_nothing(tmp_path):
-    (tmp_path / "file").write_text("in the way")
+def test_unwritable_file_warns_and_keeps_the_prior(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
     callback = AGOPTrainerCallback(tmp_path / "file" / "agop.safetensors", only_correct=False)
-    with pytest.warns(AGOPWarning, match=r"in callback\.prior alone"):
-        trained(vit(), tmp_path / "run", [callback])
-    assert callback.prior.count == 2 * SAMPLES
+    with pytest.warns(AGOPWarning, match=r"save callback\.prior elsewhere"):
+        train(vit(), tmp_path / "run", [callback], max_steps=1)
+    assert callback.prior.count == 6
 
 
-def test_before_a_training_there_is_no_prior(tmp_path):
+def test_prior_raises_before_and_after_a_failed_training(tmp_path):
     callback = AGOPTrainerCallback()
-    with pytest.raises(NoSamplesError, match=r"there is no AGOP yet: call trainer\.train with this callback"):
+    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.train with this callback"):
         _ = callback.prior
     with pytest.raises(ZeroDivisionError):
-        trained(vit(), tmp_path, [callback], trainer=BrokenLoss)
+        train(vit(), tmp_path, [callback], trainer=FailsAfterForward)
     with pytest.raises(NoSamplesError, match="no AGOP yet"):
         _ = callback.prior
 
 
-def test_a_training_that_is_done_gives_its_agop_when_it_is_resumed_or_says_why_not(tmp_path):
-    whole = AGOPTrainerCallback()
-    trained(vit(), tmp_path, [whole], save_strategy="steps", save_steps=2)
-    resumed = AGOPTrainerCallback(tmp_path / "resumed.safetensors")
-    gone_on("vit", tmp_path, tmp_path / "checkpoint-6", [resumed])
-    assert torch.equal(resumed.prior.diagonal, whole.prior.diagonal)
-    place = tmp_path / "checkpoint-6"
-    state = json.loads((place / "trainer_state.json").read_text())
-    del state["stateful_callbacks"]["AGOPTrainerCallback"]
-    (place / "trainer_state.json").write_text(json.dumps(state))
-    late = AGOPTrainerCallback(tmp_path / "late.safetensors")
-    with pytest.warns(AGOPWarning) as told:
-        gone_on("vit", tmp_path, place, [late])
-    why = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
-    assert f"no AGOP file was written: {why}" in [str(found.message) for found in told]
-    with pytest.raises(NoSamplesError, match="no batch was trained"):
-        _ = late.prior
-    assert not (tmp_path / "late.safetensors").exists()
-
-
-def test_wrong_options_are_told_before_a_trainer_is_made():
-    with pytest.raises(InputError, match="every is 0"):
-        AGOPTrainerCallback(every=0)
-    with pytest.raises(InputError, match="nan is 'no'"):
-        AGOPTrainerCallback(nan="no")
-
-
-def test_someone_without_transformers_gets_one_plain_line():
-    code = """
-import sys
-sys.modules["transformers"] = None  # what Python takes for a module that is not there
-import agop
-try:
-    import agop.interop.transformers
-except agop.AGOPError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "agop.interop.transformers needs transformers: pip install 'agop[transformers]'\n"
-
-
-class AsksAtTheEnd(TrainerCallback):
-    def on_step_end(self, args, state, control, **more):
-        control.should_save |= state.global_step == state.max_steps
-
-
-def test_a_second_training_s_checkpoint_holds_nothing_of_the_first(tmp_path):
-    callback = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
-    trained(vit(), tmp_path / "first", [callback], save_strategy="steps", save_steps=2)
-    first = callback.prior.diagonal
-    trained(resnet(), tmp_path / "second", [callback, AsksAtTheEnd()])
-    resumed = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
-    gone_on("resnet", tmp_path / "resumed", tmp_path / "second" / "checkpoint-6", [resumed])
-    assert not torch.equal(first, callback.prior.diagonal)
-    assert torch.equal(resumed.prior.diagonal, callback.prior.diagonal)
+@pytest.mark.parametrize(
+    ("options", "message"), [({"every": 0}, "every is 0"), ({"nan": "no"}, "nan is 'no'"), ({"out": "."}, "a folder")]
+)
+def test_invalid_option_raises_in_the_constructor(options, message):
+    with pytest.raises(InputError, match=message):
+        AGOPTrainerCallback(**options)

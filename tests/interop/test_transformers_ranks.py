@@ -21,7 +21,7 @@ TRAINING = """
     import torch
     from transformers import TrainerCallback
     from agop.interop.transformers import AGOPTrainerCallback
-    from tests.interop.test_transformers import resnet, trainer_of
+    from tests.interop.hugging_face import resnet, trainer_of
 
     out, parts = Path(sys.argv[1]), sys.argv[2:]
     evaluated = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss"}

@@ -1,4 +1,4 @@
-"""timm's own models; run by test_models.py with timm on the path."""
+"""timm's models. test_models.py runs this file with timm on the path."""
 
 import json
 from pathlib import Path
@@ -6,23 +6,21 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import agop
 import tests.interop.operators  # noqa: F401  # before torchvision, which timm imports
-from agop.cli.main import cli
+from agop.interop.library_preprocessing import timm_preprocessing
 from agop.interop.models import preprocessing_of
-from agop.interop.preprocessing import timm_preprocessing
 from agop.model.layers import feature_maps
 from agop.model.probe import probing
-from agop.scenarios.clevr.render.raycast import render
-from agop.scenarios.clevr.render.scene import random_scene
+from tests.command import run
+from tests.interop.library_models import assert_same_input, check_every_method, save_scene
 
 try:
     import timm
     from timm.data import create_transform, resolve_data_config
-except Exception as error:  # a build for another torch raises what it likes
-    pytest.skip(f"timm cannot be imported here: {type(error).__name__}: {error}", allow_module_level=True)
+except Exception as error:  # a build for another torch may raise anything
+    pytest.skip(f"timm can't be imported: {type(error).__name__}: {error}", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the map of layer", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -36,70 +34,57 @@ LAYERS = {
     "efficientnet_lite0": "conv_head",
     "mobilenetv3_large_100": "blocks.6.0.conv",
 }
-FEW = {
-    "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
-    "smoothgrad": agop.methods.SmoothGrad(samples=2),
-}
 
 
 @pytest.fixture(scope="module")
 def photo(tmp_path_factory):
-    path = tmp_path_factory.mktemp("photos") / "scene.png"
-    Image.fromarray(render(random_scene(1, 0), 480, 320)).save(path)
-    return path
+    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 480, 320)
 
 
-def made(name, **more):
+def build(name, **options):
     torch.manual_seed(0)
-    return timm.create_model(name, num_classes=5, **more).eval()
+    return timm.create_model(name, num_classes=5, **options).eval()
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_model_is_explained_with_nothing_said(name, photo):
-    described = agop.from_timm(made(name))
+def test_every_method_explains_a_model_without_options(name, photo):
+    described = agop.from_timm(build(name))
     assert described.layer == LAYERS[name]
-    images = described.images([photo])
-    prior = agop.fit(described.model, [images], only_correct=False, progress=False)
-    for method in agop.methods.names():
-        maps = agop.explain(described.model, images, FEW.get(method, method), prior)
-        assert maps.shape == (1, *described.preprocessing.size)
-        assert maps.isfinite().all()
-        assert method.startswith("gradcam") or maps.max() > 0
+    check_every_method(described, described.images([photo]))
 
 
-def test_a_swin_s_map_with_its_channels_last_is_read_as_one():
-    model, images = made("swin_tiny_patch4_window7_224"), torch.randn(1, 3, 224, 224)
+def test_swin_map_is_read_with_channels_last():
+    model, images = build("swin_tiny_patch4_window7_224"), torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         features = model.forward_features(images)
     assert features.shape == (1, 7, 7, 768)
     with probing(model) as probe:
-        found = feature_maps(probe, images, None, "norm")
-    torch.testing.assert_close(found.activations, features.permute(0, 3, 1, 2))
+        maps = feature_maps(probe, images, None, "norm")
+    torch.testing.assert_close(maps.activations, features.permute(0, 3, 1, 2))
 
 
 @pytest.mark.parametrize("name", [*LAYERS, "vit_base_patch16_siglip_224", "efficientnet_b0", "beit_base_patch16_384"])
-def test_pictures_are_prepared_as_timm_does(name, photo):
-    """Both scale with Pillow: the same numbers to rounding. By name the same as by model."""
-    said = timm.get_pretrained_cfg(name).to_dict()
-    theirs = create_transform(**resolve_data_config(pretrained_cfg=said))(Image.open(photo).convert("RGB"))
-    how = timm_preprocessing(said)
-    torch.testing.assert_close(how.tensor(how.picture(photo)), theirs, rtol=1e-5, atol=2e-6)
-    assert preprocessing_of(f"timm:{name}") == how
+def test_preprocessing_equals_timm(name, photo):
+    config = timm.get_pretrained_cfg(name).to_dict()
+    theirs = create_transform(**resolve_data_config(pretrained_cfg=config))(Image.open(photo).convert("RGB"))
+    preprocessing = timm_preprocessing(config)
+    assert_same_input(preprocessing.tensor(preprocessing.picture(photo)), theirs)
+    assert preprocessing_of(f"timm:{name}") == preprocessing
 
 
-def test_a_model_says_what_its_name_says():
-    for name in ("resnet18", "vit_tiny_patch16_224"):
-        assert agop.from_timm(made(name)).preprocessing == preprocessing_of(f"timm:{name}")
+@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
+def test_model_and_name_give_the_same_preprocessing(name):
+    assert agop.from_timm(build(name)).preprocessing == preprocessing_of(f"timm:{name}")
 
 
-def test_a_model_made_for_another_size(photo):
-    described = agop.from_timm(made("vit_tiny_patch16_224", img_size=96))
+def test_model_created_for_another_size_keeps_that_size(photo):
+    described = agop.from_timm(build("vit_tiny_patch16_224", img_size=96))
     assert described.images([photo]).shape == (1, 3, 96, 96)
-    assert described.preprocessing.resize == 106  # 96 of 0.9
+    assert described.preprocessing.resize == 106  # 96 / 0.9
 
 
-def test_registers_are_counted_as_the_model_says():
-    """32 pixels in patches of 16 are 4, behind a class token and 4 registers 9: no grid of 3×3."""
+def test_register_tokens_are_skipped():
+    """4 patches after a class token and 4 registers are 9 tokens, but not a 3×3 grid."""
     model = timm.models.VisionTransformer(
         img_size=32, patch_size=16, embed_dim=16, depth=2, num_heads=2, reg_tokens=4, num_classes=3
     ).eval()
@@ -107,27 +92,21 @@ def test_registers_are_counted_as_the_model_says():
         agop.explain(model, torch.randn(1, 3, 32, 32), "gradcam")
 
 
-def test_a_folder_of_timm_s_own_form(tmp_path):
-    model = made("resnet18")
-    (tmp_path / "m").mkdir()
-    config = {
-        "architecture": "resnet18",
-        "num_classes": 5,
-        "pretrained_cfg": model.pretrained_cfg | {"mean": [0.1] * 3},
-    }
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
-    assert preprocessing_of(f"timm:local-dir:{tmp_path / 'm'}").mean == (0.1, 0.1, 0.1)
+def test_preprocessing_of_a_local_timm_folder(tmp_path):
+    fields = build("resnet18").pretrained_cfg | {"mean": [0.1] * 3}
+    config = {"architecture": "resnet18", "num_classes": 5, "pretrained_cfg": fields}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert preprocessing_of(f"timm:local-dir:{tmp_path}").mean == (0.1, 0.1, 0.1)
 
 
-def test_the_commands_need_no_flags(photo, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save(made("efficientnet_lite0").state_dict(), "w.pth")
+def test_explain_command_needs_no_preprocessing_options(photo, tmp_path):
+    torch.save(build("efficientnet_lite0").state_dict(), tmp_path / "w.pth")
     options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu"]
     for method in ("vanilla", "gradcam"):
-        command = ["explain", "timm:efficientnet_lite0", str(photo), *options, "--method", method]
-        done = CliRunner().invoke(cli, command, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-    manifest = json.loads(Path("explanations/manifest.json").read_text())
-    said = agop.from_timm(made("efficientnet_lite0")).preprocessing
-    assert manifest["preprocessing"] == json.loads(json.dumps(said.to_dict()))
-    assert said.interpolation == "bicubic"
+        command = ["explain", "timm:efficientnet_lite0", photo, *options, "--method", method]
+        result = run(*command, folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+    manifest = json.loads(Path(tmp_path, "explanations", "manifest.json").read_text())
+    preprocessing = agop.from_timm(build("efficientnet_lite0")).preprocessing
+    assert manifest["preprocessing"] == json.loads(json.dumps(preprocessing.to_dict()))
+    assert preprocessing.interpolation == "bicubic"

@@ -1,4 +1,4 @@
-"""torchvision's own models; run by test_models.py with torchvision on the path."""
+"""torchvision's models. test_models.py runs this file with torchvision on the path."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,17 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 import agop
 import tests.interop.operators  # noqa: F401  # before torchvision
-from agop.cli.main import cli
 from agop.interop.models import preprocessing_of
-from agop.scenarios.clevr.render.raycast import render
-from agop.scenarios.clevr.render.scene import random_scene
+from tests.command import run
+from tests.interop.library_models import assert_same_input, check_every_method, save_scene
 
 try:
     import torchvision
-except Exception as error:  # a build for another torch raises what it likes
-    pytest.skip(f"torchvision cannot be imported here: {type(error).__name__}: {error}", allow_module_level=True)
+except Exception as error:  # a build for another torch may raise anything
+    pytest.skip(f"torchvision can't be imported: {type(error).__name__}: {error}", allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the map of layer", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -32,71 +30,56 @@ LAYERS = {
     "mobilenet_v3_small": "features.12.0",
     "convnext_tiny": "features.7.2.block.0",
 }
-FEW = {
-    "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
-    "smoothgrad": agop.methods.SmoothGrad(samples=2),
-}
 
 
 @pytest.fixture(scope="module")
 def photo(tmp_path_factory):
-    path = tmp_path_factory.mktemp("photos") / "scene.png"
-    Image.fromarray(render(random_scene(1, 0), 480, 320)).save(path)
-    return path
+    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 480, 320)
 
 
-def made(name):
+def build(name):
     torch.manual_seed(0)
     model = torchvision.models.get_model(name, num_classes=5).eval()
     if name == "vit_b_16":
-        nn.init.normal_(model.heads.head.weight)  # it begins as 0: nothing would depend on anything
+        nn.init.normal_(model.heads.head.weight)  # initialised with zeros: all gradients would be zero
     return model
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_model_is_explained_with_nothing_said(name, photo):
-    described = agop.from_torchvision(made(name))
+def test_every_method_explains_a_model_without_options(name, photo):
+    described = agop.from_torchvision(build(name))
+    assert described.preprocessing.size == (224, 224)
     assert described.layer == LAYERS[name]
-    images = described.images([photo])
-    prior = agop.fit(described.model, [images], only_correct=False, progress=False)
-    for method in agop.methods.names():
-        maps = agop.explain(described.model, images, FEW.get(method, method), prior)
-        assert maps.shape == (1, 224, 224)
-        assert maps.isfinite().all()
-        assert method.startswith("gradcam") or maps.max() > 0
+    check_every_method(described, described.images([photo]))
 
 
 @pytest.mark.parametrize("name", [*LAYERS, "resnet50", "inception_v3", "vit_l_16"])
-def test_pictures_are_prepared_as_torchvision_does(name, photo):
-    """Both scale with Pillow: the same numbers to rounding. By name its default weights."""
+def test_preprocessing_equals_torchvision(name, photo):
     for weights in torchvision.models.get_model_weights(name):
         described = agop.from_torchvision(nn.Identity(), weights)
-        theirs = weights.transforms()(Image.open(photo).convert("RGB"))
-        torch.testing.assert_close(described.images([photo])[0], theirs, rtol=1e-5, atol=2e-6)
+        assert_same_input(described.images([photo])[0], weights.transforms()(Image.open(photo).convert("RGB")))
         assert agop.from_torchvision(nn.Identity(), str(weights)).preprocessing == described.preprocessing
     default = torchvision.models.get_model_weights(name).DEFAULT
     assert preprocessing_of(f"torchvision:{name}") == agop.from_torchvision(nn.Identity(), default).preprocessing
 
 
-def test_without_weights_it_is_as_torchvision_s_defaults():
+def test_preprocessing_without_weights_is_torchvision_default():
     weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1
-    assert (
-        agop.from_torchvision(made("resnet18")).preprocessing
-        == agop.from_torchvision(nn.Identity(), weights).preprocessing
-    )
+    expected = agop.from_torchvision(nn.Identity(), weights).preprocessing
+    assert agop.from_torchvision(build("resnet18")).preprocessing == expected
     small = torchvision.models.VisionTransformer(32, 8, 1, 2, 16, 16)
     assert agop.from_torchvision(small).preprocessing.size == (32, 32)
 
 
-def test_the_commands_need_no_flags(photo, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    torch.save(made("mobilenet_v3_small").state_dict(), "w.pth")
+def test_explain_command_needs_no_preprocessing_options(photo, tmp_path):
+    torch.save(build("mobilenet_v3_small").state_dict(), tmp_path / "w.pth")
     options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu", "--method", "gradcam"]
-    command = ["explain", "torchvision:mobilenet_v3_small", str(photo), *options]
-    done = CliRunner().invoke(cli, command, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    assert json.loads(Path("explanations/manifest.json").read_text())["preprocessing"]["resize"] == 256
+    result = run("explain", "torchvision:mobilenet_v3_small", photo, *options, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    manifest = json.loads(Path(tmp_path, "explanations", "manifest.json").read_text())
+    assert manifest["preprocessing"]["resize"] == 256
 
 
-def test_a_name_that_is_none_is_told_when_it_is_loaded():
+def test_unknown_name_gets_the_default_preprocessing():
+    """Loading the model raises the error."""
     assert preprocessing_of("torchvision:resnet81").size == (224, 224)

@@ -1,1 +1,1 @@
-"""agop with other libraries: one module a library, which is imported only when its module here is."""
+"""agop with other libraries, one module per library. `import agop` imports none of them."""

@@ -1,4 +1,4 @@
-"""Our methods for Quantus: an `explain_func` for any of its metrics. Quantus itself is not imported."""
+"""agop's methods as an `explain_func` for Quantus' metrics. Quantus itself isn't imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agop.statistic.agop import AGOP
 
 
 class ExplainFunction(Protocol):
-    """What Quantus calls."""
+    """Signature of the function that Quantus calls."""
 
     def __call__(self, model: nn.Module, inputs: Any, targets: Any = None, *, device: Any = None) -> NDArray[Any]:
         """Attributions (N,1,H,W) of the inputs (N,C,H,W) for the targets (N,)."""
@@ -28,14 +28,14 @@ def as_quantus(
     layer: Layer = None,
     batch_size: int | None = None,
 ) -> ExplainFunction:
-    """A method as Quantus' `explain_func`: maps (N,1,H,W), non-negative, the channels summed.
+    """A method as Quantus' `explain_func`: maps (N,1,H,W), non-negative, summed over channels.
 
-    The class explained is the target that Quantus gives, its y_batch. The model is asked where it stands and left as
-    it was found, so that Quantus' `device` has nothing to say.
+    Explains the targets that Quantus passes, its y_batch. The model stays on its device, so Quantus' `device` is
+    ignored.
     """
 
     def explain_func(model: nn.Module, inputs: Any, targets: Any = None, *, device: Any = None) -> NDArray[Any]:
-        # A copy: Quantus hands out arrays that torch may not write to, and warns about.
+        # A copy: torch warns about read-only arrays, and Quantus passes them.
         images = inputs.detach() if isinstance(inputs, torch.Tensor) else torch.tensor(np.asarray(inputs))
         maps = explain(model, images, method, prior, targets, layer, batch_size)
         return np.ascontiguousarray(maps[:, None].cpu().numpy())

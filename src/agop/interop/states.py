@@ -1,4 +1,4 @@
-"""The states that the hooks of all ranks have, as one checkpoint holds them."""
+"""States of all ranks' hooks, for one checkpoint."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from agop.system.distributed import rank_and_world_size
 State = dict[str, Any]
 
 
-def of_all_ranks(hook: AGOPTrainingHook) -> list[State]:
-    """The state of each rank's hook. A collective.
+def all_rank_states(hook: AGOPTrainingHook) -> list[State]:
+    """State of each rank's hook. A collective call.
 
-    Not their sum: a float64 sum in another order would differ in its last bit.
+    Not their sum: a float64 sum in another order differs in its last bit.
     """
     _, count = rank_and_world_size()
     states: list[Any] = [hook.state_dict()] * count
@@ -28,8 +28,8 @@ def of_all_ranks(hook: AGOPTrainingHook) -> list[State]:
     return states
 
 
-def share_of_rank(states: list[State]) -> State:
-    """Each rank's own state; with another number of ranks, that of all for rank 0 and none for the others."""
+def state_for_this_rank(states: list[State]) -> State:
+    """State of this rank. If the number of ranks has changed, rank 0 gets the sum and the others start at zero."""
     rank, count = rank_and_world_size()
     if count == len(states):
         return states[rank]
@@ -42,14 +42,14 @@ def share_of_rank(states: list[State]) -> State:
     return states[0] | {"sums": sums.state_dict(), "seen": seen}
 
 
-def packed(state: State) -> str:
-    """A state as text, for a JSON file."""
+def to_text(state: State) -> str:
+    """Encode a state as text for a JSON file."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return b64encode(buffer.getvalue()).decode()
 
 
-def unpacked(text: str) -> State:
-    """The state of such a text; no code in it is run."""
+def from_text(text: str) -> State:
+    """Decode `to_text`, without running code from it."""
     state: State = torch.load(io.BytesIO(b64decode(text)), weights_only=True)
     return state

@@ -1,15 +1,15 @@
-"""Captum, both ways: our methods as its attributions, and its attributions as our methods, `captum:DeepLift`."""
+"""Captum in both directions: agop's methods as Captum attributions, and Captum's as methods, `captum:DeepLift`."""
 
 from __future__ import annotations
 
-from agop.errors import InputError
+from agop.errors import MissingExtraError
 
 try:
-    import captum.attr  # noqa: F401  # everything here needs it
+    import captum.attr  # noqa: F401  # every module of this package needs it
 except ImportError as error:
-    raise InputError("agop.interop.captum needs captum: pip install 'agop[captum]'") from error
+    raise MissingExtraError("agop.interop.captum", "captum") from error
 
-from agop.interop.captum.attributions import AGOPGlobal, AGOPLocal, AGOPWeighted
-from agop.interop.captum.methods import Captum, method_class
+from agop.interop.captum.gradient_attributions import AGOPGlobal, AGOPLocal, AGOPWeighted
+from agop.interop.captum.names import Captum, method_class
 
 __all__ = ["AGOPGlobal", "AGOPLocal", "AGOPWeighted", "Captum", "method_class"]

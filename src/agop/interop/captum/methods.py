@@ -1,186 +1,175 @@
-"""Captum's attributions as our methods: `captum:DeepLift` by name, `Captum("DeepLift", …)` with options."""
+"""Captum's attributions as agop methods, batched, seeded and on an undisturbed model."""
 
 from __future__ import annotations
 
+import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from captum import attr
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agop.errors import InputError, LayerError, ModelError, UnknownNameError, warn
-from agop.interop.captum.calling import errors_in_our_words, parameters, seed_all, takes
-from agop.interop.captum.defaults import (
-    CHANNELS_FIRST,
-    DRAWS_BY_IMAGE,
-    INPUT,
-    LAYER,
-    copies,
-    defaults,
-    several,
-    why_not,
-)
-from agop.interop.captum.modules import hookable, two_sided, warn_if_blind
-from agop.methods.base import Job, Method, takes_layer
+from agop.errors import AGOPError, AGOPWarning, InputError, LayerError, ModelError, warn
+from agop.interop.captum.model_copy import hookable_copy, two_class_logits, warn_if_plain_gradient
+from agop.interop.captum.options import defaults, multi_image_options, option_names, rows_per_image, takes
+from agop.methods.base import Job, Method
 from agop.methods.channels import sum_channels
 from agop.model.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
 from agop.model.probe import Probe, at_least_float32
 from agop.registry import unknown_name_error
 
+# They sample for each image. One image at a time from the same seed: maps don't depend on the rest of the batch.
+_SAMPLE_PER_IMAGE = ("GradientShap", "KernelShap", "LayerGradientShap", "Lime")
+# They read dimension 1 of a layer's output as its channels.
+_CHANNELS_FIRST = ("GuidedGradCam", "LayerGradCam")
+# They take a layer but attribute the input.
+_INPUT_SIZED = ("GuidedGradCam",)
+
 
 @dataclass(frozen=True)
-class Attributed(Method):
-    """An attribution of Captum, Σ_channels |attribution|; `options` are its own, for its constructor or `attribute`."""
+class CaptumMethod(Method):
+    """Σ_channels |attribution| of a Captum attribution. `options` go to its constructor or to `attribute`."""
 
     attribution: ClassVar[str]
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Not registered as other methods are: Captum's are found by name, but not run unasked."""
+        """Skip the registration: Captum's methods run only when named."""
 
     def __post_init__(self) -> None:
-        known = [*parameters(self.attribution, "__init__"), *parameters(self.attribution, "attribute")]
+        names = option_names(self.attribution)
         for option in self.options:
-            if option not in known:
-                raise unknown_name_error(f"option of {self.name}", option, known)
-        for option, images in several(self.attribution, self.options).items():
-            raise InputError(f"{option} holds {images} images, and is the same for all that are explained: give one")
+            if option not in names:
+                raise unknown_name_error(f"option of {self.name}", option, names)
+        for option, count in multi_image_options(self.attribution, self.options).items():
+            raise InputError(f"{option} has {count} images, but applies to every explained image: pass one")
 
     def maps(self, job: Job) -> Tensor:
         images = job.probe.placed(job.images)
         targets = job.probe.checked(job.targets, job.probe.logits(images))
         options = self._options(images)
-        alone = self.attribution in DRAWS_BY_IMAGE or job.probe.mixes_samples
-        together = 1 if alone else max(1, job.rows // copies(self.attribution, options))
-        parts = zip(torch.split(images, together), torch.split(targets, together), strict=True)
-        found = [self._reduced(self._attributed(job, *part, options), part[0], job.probe) for part in parts]
-        maps = torch.cat(found).to(at_least_float32(images.dtype))
+        one_by_one = self.attribution in _SAMPLE_PER_IMAGE or job.probe.mixes_samples
+        size = 1 if one_by_one else max(1, job.rows // rows_per_image(self.attribution, options))
+        parts = zip(torch.split(images, size), torch.split(targets, size), strict=True)
+        reduced = [self._reduced(self._attribution(job, *part, options), part[0], job.probe) for part in parts]
+        maps = torch.cat(reduced).to(at_least_float32(images.dtype))
         if self.attribution == "Lime":
-            self._warn_if_empty(maps)
+            self._warn_if_zero(maps)
         return maps
 
     def _options(self, images: Tensor) -> dict[str, Any]:
-        """The options given, and those that Captum needs beside them."""
-        ours, given = defaults(self.attribution, images), dict(self.options)
-        if self.attribution == "ShapleyValues" and "feature_mask" not in given:
-            raise InputError(f"{self.name} tries every order of its features: give a feature_mask= of a few")
-        return given if next(iter(ours), None) in given else ours | given
+        """The user's options, and defaults for those that Captum requires."""
+        default, options = defaults(self.attribution, images), dict(self.options)
+        if self.attribution == "ShapleyValues" and "feature_mask" not in options:
+            raise InputError(f"{self.name} tries every order of its features: pass feature_mask= with few features")
+        return options if next(iter(default), None) in options else default | options
 
-    def _attributed(self, job: Job, images: Tensor, targets: Tensor, options: dict[str, Any]) -> Tensor:
-        """What Captum gives for as many images as may go together."""
+    def _attribution(self, job: Job, images: Tensor, targets: Tensor, options: dict[str, Any]) -> Tensor:
+        """Captum's attribution of one batch."""
         name = self.attribution
-        told = {option: value for option, value in options.items() if takes(name, "attribute", option)}
-        size = max(job.rows, copies(name, options) * len(images))
-        room = {"internal_batch_size": size, "perturbations_per_eval": max(1, size // len(images))}
-        # LayerFeatureAblation forgets to repeat the targets for more than one.
+        arguments = {option: value for option, value in options.items() if takes(name, "attribute", option)}
+        rows = max(job.rows, rows_per_image(name, options) * len(images))
+        limits = {"internal_batch_size": rows, "perturbations_per_eval": max(1, rows // len(images))}
+        # With more than one perturbation per pass, LayerFeatureAblation doesn't repeat the targets.
         if name != "LayerFeatureAblation":
-            told = {option: most for option, most in room.items() if takes(name, "attribute", option)} | told
+            arguments = {key: limit for key, limit in limits.items() if takes(name, "attribute", key)} | arguments
         if takes(name, "attribute", "target"):
-            told["target"] = targets
-        with errors_in_our_words(self.name):
-            attribution = self._made(job.probe, images)
-            seed_all(self.seed)
+            arguments["target"] = targets
+        with _translated_errors(self.name):
+            explainer = self._explainer(job.probe, images)
+            _seed_all(self.seed)
             with warnings.catch_warnings():
-                # Captum tells that it sets hooks, or fits a model an image: what is undone here, or asked for.
+                # Captum warns that it sets hooks, which are on a copy, or that it fits a model per image.
                 warnings.simplefilter("ignore", UserWarning)
-                found = attribution.attribute(images.requires_grad_(), **told)
-        found = found[0] if isinstance(found, tuple) else found
-        return found.detach()  # type: ignore[no-any-return]
+                result = explainer.attribute(images.requires_grad_(), **arguments)
+        result = result[0] if isinstance(result, tuple) else result
+        return result.detach()  # type: ignore[no-any-return]
 
-    def _made(self, probe: Probe, images: Tensor) -> Any:
+    def _explainer(self, probe: Probe, images: Tensor) -> Any:
         """Captum's object, on the model itself or, where Captum would hook or rewrite it, on a copy."""
         name, layer = self.attribution, getattr(self, "layer", None)
-        own = {option: value for option, value in self.options.items() if takes(name, "__init__", option)}
+        options = {option: value for option, value in self.options.items() if takes(name, "__init__", option)}
         if takes(name, "__init__", "model"):
-            model, layer = hookable(probe.model, layer, images[:1])
-            warn_if_blind(name, model)
-            return getattr(attr, name)(model, *([] if layer is None else [layer]), **own)
+            model, layer = hookable_copy(probe.model, layer, images[:1])
+            warn_if_plain_gradient(name, model)
+            return getattr(attr, name)(model, *([] if layer is None else [layer]), **options)
 
         def logits(images: Tensor) -> Tensor:
-            return two_sided(torch.cat([probe.forward(part) for part in probe.parts(images)]))
+            return two_class_logits(torch.cat([probe.forward(part) for part in probe.parts(images)]))
 
-        return getattr(attr, name)(logits, *([] if layer is None else [layer]), **own)
+        return getattr(attr, name)(logits, *([] if layer is None else [layer]), **options)
 
-    def _warn_if_empty(self, maps: Tensor) -> None:
-        """Warn where Lime's Lasso took every weight for too small."""
-        empty = int((maps == 0).flatten(1).all(1).sum())
-        if empty:
+    def _warn_if_zero(self, maps: Tensor) -> None:
+        """Warn if Lime's Lasso has set every weight to zero."""
+        zero = int((maps == 0).flatten(1).all(1).sum())
+        if zero:
             warn(
-                f"{self.name} gives 0 everywhere for {empty} of {len(maps)} images: the logits change too little for "
-                "its Lasso; give interpretable_model=SkLearnLasso(alpha=…) with an alpha below Captum's 0.01"
+                f"{self.name}: the map is zero for {zero} of {len(maps)} images because the logits change too little "
+                "for its Lasso; pass interpretable_model=SkLearnLasso(alpha=…) with alpha below Captum's 0.01"
             )
 
     def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
         """Maps (N,H,W) at the size of the images."""
         if attribution.shape != images.shape:
-            told = f"an attribution of shape {tuple(attribution.shape)} for images {tuple(images.shape)}"
-            raise ModelError(f"{self.name}: Captum gave {told}: name another layer, or choose another attribution")
+            raise ModelError(
+                f"{self.name}: Captum's attribution has shape {tuple(attribution.shape)}, the images "
+                f"{tuple(images.shape)}: choose another layer or attribution"
+            )
         return sum_channels(attribution)
 
 
 @dataclass(frozen=True)
-class LayerAttributed(Attributed):
-    """One that wants to know a layer: the given one, or as GradCAM finds it. A layer's attribution is brought to
-    the image's size bilinearly.
-    """
+class CaptumLayerMethod(CaptumMethod):
+    """A Captum attribution at a layer, by default GradCAM's. Its maps are scaled bilinearly to the images' size."""
 
     layer: Layer = None
 
-    def prepared(self, job: Job) -> LayerAttributed:
+    def prepared(self, job: Job) -> CaptumLayerMethod:
         layer = layer_for(job.probe, job.images[:1], self.layer)
-        if self.attribution in CHANNELS_FIRST:
+        if self.attribution in _CHANNELS_FIRST:
             self._check_channels_first(job, layer)
         return replace(self, layer=layer)
 
     def _check_channels_first(self, job: Job, layer: nn.Module) -> None:
-        """Raise where Captum would average over something else than the places of a map."""
+        """Raise LayerError if Captum would average over dimensions that aren't a map's height and width."""
         features = output_of(job.probe, job.images[:1], layer)
         first = isinstance(layer, CONVOLUTIONS)
         if as_grid(features, 1, job.images.shape[-2:], channels_first=first) is not features:
-            shape = tuple(features.shape)
             raise LayerError(
-                f"{self.name} reads maps with their channels first, and the layer {type(layer).__name__} gives "
-                f"{shape}: name a convolution, or use the method gradcam, which reads tokens and channels at the end"
+                f"{self.name} needs maps with channels first, but the layer {type(layer).__name__} returns "
+                f"{tuple(features.shape)}: choose a convolution, or use gradcam, which reads tokens and channels last"
             )
 
     def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
-        if self.attribution not in LAYER:
+        if self.attribution in _INPUT_SIZED:
             return super()._reduced(attribution, images, probe)
         size, prefix = images.shape[-2:], prefix_tokens(probe.model)
-        first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in CHANNELS_FIRST
+        first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in _CHANNELS_FIRST
         coarse = sum_channels(as_grid(attribution, len(images), size, prefix, channels_first=first))
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
-def Captum(attribution: str, *, layer: Layer = None, seed: int = 0, **options: Any) -> Attributed:
-    """An attribution of Captum as a configured method, `captum:NAME`.
-
-    Options are Captum's own, for its constructor or for `attribute`, and the same for all images:
-    `Captum("Occlusion", sliding_window_shapes=(1, 3, 3))`.
-    """
-    kind = method_class(attribution)
-    if layer is None:
-        return kind(options, seed)
-    if not takes_layer(kind):
-        raise InputError(f"{kind.name} takes no layer: leave layer= out")
-    return kind(options, seed, layer)  # type: ignore[call-arg]  # the field was just looked for
+def _seed_all(seed: int) -> None:
+    """Seed every generator that Captum uses. `probing` restores their states afterwards."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
 
 
-@cache
-def method_class(name: str) -> type[Attributed]:
-    """The method `captum:NAME`."""
-    known = sorted({*INPUT, *LAYER} & set(attr.__all__))
-    if name not in known:
-        names = [f"captum:{each}" for each in known]
-        if name in attr.__all__:
-            raise UnknownNameError(f"captum:{name} is no method: {why_not(name)}; known: {', '.join(names)}")
-        raise unknown_name_error("method", f"captum:{name}", names)
-    base = LayerAttributed if takes(name, "__init__", "layer") else Attributed
-    about = f"Captum's {name}, Σ_channels |attribution|."
-    return type(name, (base,), {"name": f"captum:{name}", "attribution": name, "__doc__": about})
+@contextmanager
+def _translated_errors(name: str) -> Iterator[None]:
+    """Raise Captum's errors as ModelError."""
+    try:
+        yield
+    except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # Captum asserts, and passes on what a model's layers raise
+        message = f"{type(error).__name__}: {error}"
+        raise ModelError(f"{name} doesn't work with this model or these options; Captum's error: {message}") from error

@@ -1,4 +1,4 @@
-"""Our methods as Captum's: each is a `captum.attr.GradientAttribution`, for its NoiseTunnel and its metrics, too."""
+"""agop's methods as Captum attributions. They also work in Captum's NoiseTunnel and metrics."""
 
 from __future__ import annotations
 
@@ -16,95 +16,97 @@ from agop.model.targets import Target, target_indices
 from agop.statistic.agop import AGOP
 
 
-class _OneImageTensor(GradientAttribution):  # type: ignore[misc]  # Captum has no types
-    """What ours share: attributions (N,C,H,W) of one tensor of images, for the predicted classes if target is None.
+class _ImageAttribution(GradientAttribution):  # type: ignore[misc]  # Captum has no types
+    """Base: attributions (N,C,H,W) of one tensor of images. target=None explains the predicted classes.
 
-    Inside a NoiseTunnel give a target: without one, each noisy copy is explained for its own predicted class.
+    In a NoiseTunnel, pass a target: without one, each noisy copy is explained for its own predicted class.
     """
 
-    # NoiseTunnel calls the function under this decorator.
+    # NoiseTunnel calls the function that this decorator wraps.
     @log_usage()  # type: ignore[untyped-decorator]
     def attribute(
         self, inputs: Tensor | tuple[Tensor], target: Target = None, additional_forward_args: Any = None
     ) -> Tensor | tuple[Tensor]:
-        """The attribution (N,C,H,W) of the inputs (N,C,H,W), in a tuple if they are in one."""
+        """Attributions (N,C,H,W) of the inputs (N,C,H,W). A tuple of inputs gives a tuple."""
         images = inputs[0] if isinstance(inputs, tuple) and len(inputs) == 1 else inputs
         check_images(images)
         extra = additional_forward_args
         arguments = extra if isinstance(extra, tuple) else () if extra is None else (extra,)
         one_for_all = isinstance(target, Tensor) and target.numel() == 1
         targets = target_indices(int(target) if one_for_all else target, len(images))  # type: ignore[arg-type]
-        found = self._attributed(images, targets, arguments).to(images.device)
-        return (found,) if isinstance(inputs, tuple) else found
+        values = self._values(images, targets, arguments).to(images.device)
+        return (values,) if isinstance(inputs, tuple) else values
 
     @abstractmethod
-    def _attributed(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor: ...
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor: ...
 
     def _gradients(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         with probing(_as_module(self.forward_func, arguments)) as probe:
             if arguments and probe.mixes_samples and len(images) > 1:
                 raise InputError(
-                    "the model has a batch norm without running statistics, which mixes samples, and gets additional "
-                    "arguments: explain one image at a time"
+                    "the model has additional arguments and a batch norm without running statistics, which mixes "
+                    "samples: explain one image at a time"
                 )
             values = probe.gradients(images, targets).values
         return values.to(at_least_float32(values.dtype))
 
 
-class AGOPLocal(_OneImageTensor):
-    """The gradient (N,C,H,W), with its sign: what `agop-local` and `vanilla` take the absolute value of."""
+class AGOPLocal(_ImageAttribution):
+    """Signed gradients (N,C,H,W). `agop-local` and `vanilla` are their absolute value."""
 
-    def _attributed(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         return self._gradients(images, targets, arguments)
 
 
-class _WithPrior(_OneImageTensor):
-    """An attribution that looks at the model's statistic."""
+class _PriorAttribution(_ImageAttribution):
+    """Base of the attributions that use a prior."""
 
     def __init__(self, forward_func: Callable[..., Any], prior: AGOP) -> None:
         super().__init__(forward_func)
         if not isinstance(prior, AGOP):
-            raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
+            raise PriorError(f"prior is a {type(prior).__name__}: pass an agop.AGOP, for example agop.AGOP.load(path)")
         self.prior = prior
 
     def _check_prior(self, images: Tensor) -> None:
         if isinstance(self.forward_func, nn.Module):
             self.prior.check(self.forward_func, images)
-        else:  # whose weights a function uses cannot be seen
+        else:  # a function doesn't show whose weights it uses
             AGOP(self.prior.diagonal, self.prior.count).check(nn.Identity(), images)
 
 
-class AGOPWeighted(_WithPrior):
-    """The gradient times sqrt(diag(M) / max diag(M)), with its sign: `agop-weighted` before channels are summed."""
+class AGOPWeighted(_PriorAttribution):
+    """Signed gradients times sqrt(diag(M) / max diag(M)): `agop-weighted` before channels are summed."""
 
-    def _attributed(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         self._check_prior(images)
         gradients = self._gradients(images, targets, arguments)
         return gradients * self.prior.weights.to(gradients)
 
 
-class AGOPGlobal(_WithPrior):
-    """diag(M) for every image: `agop-global` before channels are summed. The model is not asked."""
+class AGOPGlobal(_PriorAttribution):
+    """diag(M) for every image: `agop-global` before channels are summed. Doesn't run the model."""
 
-    def _attributed(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         self._check_prior(images)
         diagonal = self.prior.diagonal.to(images.device, at_least_float32(images.dtype))
         return diagonal.expand(len(images), -1, -1, -1).clone()
 
 
 def _as_module(forward_func: Any, arguments: tuple[Any, ...]) -> nn.Module:
-    """What Captum calls a forward function as a model of images alone."""
+    """Captum's forward function as a module of images alone."""
     if isinstance(forward_func, nn.Module):
         model = unwrapped(forward_func)
-        return _Called(model, arguments) if arguments else model
+        return _FunctionModule(model, arguments) if arguments else model
     if not callable(forward_func):
-        raise InputError(f"forward_func is a {type(forward_func).__name__}: give a model, or a function of images")
-    return _Called(forward_func, arguments)
+        raise InputError(f"forward_func is a {type(forward_func).__name__}: pass a model, or a function of images")
+    return _FunctionModule(forward_func, arguments)
 
 
-class _Called(nn.Module):
-    """A function with its further arguments. A model among its parts is found, and so held still: the function
-    itself, or the one whose method it is. One that a function merely mentions is not.
+class _FunctionModule(nn.Module):
+    """A function with its additional arguments.
+
+    A model becomes a submodule if it is the function itself or the owner of a bound method, so its state is restored.
+    A model that a function only refers to isn't seen.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -1,0 +1,124 @@
+"""A copy of a model for Captum to hook, with a module for each activation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node, symbolic_trace
+from torch.nn import functional
+
+from agop.errors import ModelError, warn
+from agop.model.targets import logits_of
+
+_ACTIVATIONS: dict[Any, type[nn.Module]] = {
+    functional.relu: nn.ReLU, torch.relu: nn.ReLU, torch.relu_: nn.ReLU, "relu": nn.ReLU, "relu_": nn.ReLU,
+    functional.tanh: nn.Tanh, torch.tanh: nn.Tanh, "tanh": nn.Tanh,
+    functional.sigmoid: nn.Sigmoid, torch.sigmoid: nn.Sigmoid, "sigmoid": nn.Sigmoid,
+}  # fmt: skip
+_DEEPLIFT_ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.Softplus)
+
+
+class Logits(nn.Module):
+    """Logits (N,K) of a model with any kind of output. One logit z becomes two classes, −z and z."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of a copy of the images: the model may write to its input."""
+        return two_class_logits(logits_of(self.model(images.clone()), len(images)))
+
+
+def two_class_logits(logits: Tensor) -> Tensor:
+    """Logits (N,K) with K ≥ 2, one column per class."""
+    return torch.cat([-logits, logits], dim=1) if logits.shape[1] == 1 else logits
+
+
+def hookable_copy(model: nn.Module, layer: nn.Module | None, image: Tensor) -> tuple[Logits, nn.Module | None]:
+    """A copy of the model, and of its layer, for Captum to hook.
+
+    Captum overrides the backward pass of modules. It doesn't see a functional ReLU, rejects a module that is called
+    twice, and its LRP rejects Flatten. If the model can be traced and the result has the same logits, the copy has a
+    module for each activation and each call, and Flatten as a function. Otherwise it's a plain copy.
+    """
+    plain, plain_layer = _copy(model, layer)
+    rewritten = _rewritten(*_copy(model, layer))
+    if rewritten is not None:
+        with torch.no_grad():
+            same = torch.allclose(Logits(plain)(image), Logits(rewritten[0])(image), equal_nan=True)
+        if same:
+            return Logits(rewritten[0]), rewritten[1]
+    return Logits(plain), plain_layer
+
+
+def warn_if_plain_gradient(name: str, model: nn.Module) -> None:
+    """Warn if Captum finds no activation to override, so its result is the plain gradient."""
+    activations: tuple[type[nn.Module], ...] = ()
+    if "Guided" in name or name == "Deconvolution":
+        activations = (nn.ReLU,)
+    elif "DeepLift" in name:
+        activations = _DEEPLIFT_ACTIVATIONS
+    if activations and not any(isinstance(module, activations) for module in model.modules()):
+        warn(f"captum:{name} is the plain gradient: no module of the model is an activation that Captum overrides")
+
+
+def _copy(model: nn.Module, layer: nn.Module | None) -> tuple[nn.Module, nn.Module | None]:
+    try:
+        return copy.deepcopy((model, layer))
+    except Exception as error:  # any attribute of the model may fail
+        raise ModelError(
+            f"the model can't be copied, and Captum would modify it: {error}; choose another attribution"
+        ) from error
+
+
+def _rewritten(model: nn.Module, layer: nn.Module | None) -> tuple[GraphModule, nn.Module | None] | None:
+    """The model with a module for each activation and each call. None if tracing fails or loses the layer."""
+    try:
+        traced = symbolic_trace(model)
+    except Exception:  # tracing runs the model's own code, which may raise anything
+        return None
+    called: set[int] = set()
+    for index, node in enumerate(list(traced.graph.nodes)):
+        if node.op == "call_module":
+            _separate_call(traced, node, called, f"call_{index}")
+        elif node.op in ("call_function", "call_method"):
+            _replace_function(traced, node, f"activation_{index}")
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    has_layer = layer is None or any(module is layer for module in traced.modules())
+    return (traced, layer) if has_layer else None
+
+
+def _separate_call(traced: GraphModule, node: Node, called: set[int], name: str) -> None:
+    """Give a second call of a module its own copy; replace Flatten by a function; remove Identity."""
+    module: Any = traced.get_submodule(str(node.target))
+    if isinstance(module, nn.Flatten):
+        node.op, node.target = "call_function", torch.flatten
+        node.args = (node.args[0], module.start_dim, module.end_dim)
+    elif type(module) is nn.Identity:
+        node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]  # a module's input is a node
+        traced.graph.erase_node(node)
+    elif id(module) in called:
+        traced.add_submodule(name, copy.deepcopy(module))
+        node.target = name
+    called.add(id(module))
+    if hasattr(module, "inplace"):
+        module.inplace = False  # a hook needs the unchanged input
+
+
+def _replace_function(traced: GraphModule, node: Node, name: str) -> None:
+    """Replace a functional activation or max pool by a module."""
+    if node.target is functional.max_pool2d and not node.kwargs.get("return_indices"):
+        options = {key: value for key, value in node.kwargs.items() if key not in ("input", "return_indices")}
+        module: nn.Module = nn.MaxPool2d(*node.args[1:], **options)  # type: ignore[arg-type]
+    elif node.target in _ACTIVATIONS and node.args and set(node.kwargs) <= {"inplace"}:
+        module = _ACTIVATIONS[node.target]()
+    else:
+        return
+    traced.add_submodule(name, module.eval())
+    node.op, node.target, node.args, node.kwargs = "call_module", name, node.args[:1], {}

@@ -1,0 +1,35 @@
+"""Checks that the models of every library share: timm, torchvision and transformers."""
+
+import torch
+from PIL import Image
+
+import agop
+from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.scene import random_scene
+
+# With few steps and samples: the maps need not be good.
+FAST = {
+    "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
+    "smoothgrad": agop.methods.SmoothGrad(samples=2),
+}
+
+
+def save_scene(path, width, height):
+    """Write a rendered scene, wider than high."""
+    Image.fromarray(render(random_scene(1, 0), width, height)).save(path)
+    return path
+
+
+def check_every_method(described, images):
+    """Every method gives finite maps, at the model's size, without a layer."""
+    prior = agop.fit(described.model, [images], only_correct=False, progress=False)
+    for method in agop.methods.names():
+        maps = agop.explain(described.model, images, FAST.get(method, method), prior)
+        assert maps.shape == (len(images), *described.preprocessing.size)
+        assert maps.isfinite().all()
+        assert method.startswith("gradcam") or maps.max() > 0
+
+
+def assert_same_input(ours, theirs):
+    """Equal up to rounding: both scale with Pillow."""
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=2e-6)

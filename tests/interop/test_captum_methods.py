@@ -1,0 +1,519 @@
+"""Captum's attributions as agop methods, compared with Captum called directly."""
+
+import json
+import subprocess
+import sys
+import warnings
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+import torch
+from captum import attr
+from PIL import Image
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+import agop
+from agop.errors import AGOPWarning, InputError, LayerError, ModelError, UnknownNameError
+from agop.interop.captum import Captum
+from agop.networks import CNN8by8
+from agop.report.formats import registry
+from agop.report.run import Run
+from tests import zoo
+from tests.command import run
+from tests.state import assert_same, state_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")  # these images are small
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+def reduced(attribution):
+    return attribution.detach().abs().sum(1).float()
+
+
+PLAIN = zoo.build("plain").eval()
+with torch.no_grad():
+    PLAIN.body[-1].weight *= 100  # otherwise the Lasso in Captum's Lime sets every weight to 0
+IMAGES = zoo.images(4)
+TARGETS = PLAIN(IMAGES).argmax(1)
+
+
+class WithoutFlatten(nn.Module):
+    """The same network, in a form that Captum's LRP supports."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = PLAIN.body[:5], PLAIN.body[6]
+
+    def forward(self, x):
+        return self.after(self.before(x).flatten(1))
+
+
+def patch_grid():
+    indices = torch.arange(12) * 8 // 12
+    return (indices[:, None] * 8 + indices).repeat(1, 3, 1, 1)
+
+
+ZEROS = torch.zeros(2, 3, 12, 12)
+LAYER = PLAIN.body[2]
+DIRECT = {
+    "Saliency": {},
+    "InputXGradient": {},
+    "IntegratedGradients": {},
+    "GuidedBackprop": {},
+    "Deconvolution": {},
+    "DeepLift": {},
+    "DeepLiftShap": {"baselines": ZEROS},
+    "Occlusion": {"sliding_window_shapes": (3, 2, 2), "strides": (3, 1, 1)},
+    "FeatureAblation": {"feature_mask": patch_grid()},
+    "ShapleyValueSampling": {"feature_mask": patch_grid()},
+    "GradientShap": {"baselines": ZEROS[:1]},
+    "KernelShap": {"feature_mask": patch_grid(), "n_samples": 256, "perturbations_per_eval": 64},
+    "Lime": {"feature_mask": patch_grid(), "n_samples": 256, "perturbations_per_eval": 64},
+    "LRP": {},
+    "GuidedGradCam": {},
+}
+LAYERS = {
+    "InternalInfluence": {},
+    "LayerConductance": {},
+    "LayerDeepLift": {},
+    "LayerDeepLiftShap": {"baselines": ZEROS},
+    "LayerFeatureAblation": {},
+    "LayerGradCam": {},
+    "LayerGradientShap": {"baselines": ZEROS[:1]},
+    "LayerGradientXActivation": {},
+    "LayerIntegratedGradients": {},
+}
+SLOW = {"KernelShap", "Lime", "ShapleyValueSampling", "LayerFeatureAblation"}
+QUICK = [name for name in {**DIRECT, **LAYERS} if name not in SLOW]
+
+
+def marked(names):
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in names]
+
+
+@pytest.fixture
+def _ignore_captum_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def one_by_one(explainer, **options):
+    """Captum called directly, one image at a time from the same seed."""
+    attributions = []
+    for image, target in zip(IMAGES, TARGETS, strict=True):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        attribution = explainer.attribute(image[None].clone().requires_grad_(), target=int(target), **options)
+        attributions.append(attribution[0] if isinstance(attribution, tuple) else attribution)
+    return torch.cat(attributions)
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+@pytest.mark.parametrize("name", marked(DIRECT))
+def test_maps_are_captum_attributions_summed_over_channels(name):
+    if name in ("KernelShap", "Lime"):
+        pytest.importorskip("sklearn", reason="Captum fits these with scikit-learn")
+    model = WithoutFlatten() if name == "LRP" else PLAIN
+    arguments = (model, LAYER) if name == "GuidedGradCam" else (model,)
+    expected = reduced(one_by_one(getattr(attr, name)(*arguments), **DIRECT[name]))
+    assert expected.max() > 0
+    assert_close(agop.explain(PLAIN, IMAGES, f"captum:{name}"), expected)
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+@pytest.mark.parametrize("name", marked(LAYERS))
+def test_layer_attributions_are_scaled_to_the_image_size(name):
+    direct = one_by_one(getattr(attr, name)(PLAIN, LAYER), **LAYERS[name])
+    size = {"size": (12, 12), "mode": "bilinear"}
+    expected = functional.interpolate(reduced(direct)[:, None], **size)[:, 0]
+    assert expected.max() > 0
+    assert_close(agop.explain(PLAIN, IMAGES, f"captum:{name}"), expected)
+    assert_close(agop.explain(PLAIN, IMAGES, f"captum:{name}", layer="body.2"), expected)
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+def test_layer_activation_and_layer_lrp():
+    size = {"size": (12, 12), "mode": "bilinear"}
+    activation = PLAIN.body[:3](IMAGES).abs().sum(1, keepdim=True)
+    expected = functional.interpolate(activation, **size)[:, 0]
+    assert_close(agop.explain(PLAIN, IMAGES, "captum:LayerActivation"), expected)
+    model = WithoutFlatten()
+    relevance = attr.LayerLRP(model, model.before[2]).attribute(IMAGES.clone().requires_grad_(), target=TARGETS)
+    relevance = relevance[0] if isinstance(relevance, tuple) else relevance
+    expected = functional.interpolate(reduced(relevance)[:, None], **size)[:, 0]
+    assert_close(agop.explain(PLAIN, IMAGES, "captum:LayerLRP"), expected)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_maps_do_not_depend_on_batch_size_or_order(name):
+    model, images = zoo.build("batch norm and dropout"), zoo.images()
+    expected = agop.explain(model, images, f"captum:{name}")
+    for size in (1, 3):
+        assert_close(agop.explain(model, images, f"captum:{name}", batch_size=size), expected)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    assert_close(agop.explain(model, images[order], f"captum:{name}"), expected[order])
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_forward_passes_have_at_most_batch_size_rows(name):
+    model, rows = zoo.build("plain"), []
+    model.body[0].register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    agop.explain(model, zoo.images(10), f"captum:{name}", batch_size=8)
+    assert 0 < max(rows) <= 8
+
+
+@pytest.mark.parametrize("name", [*QUICK, *marked(["KernelShap"])])
+def test_model_and_random_state_are_unchanged(name):
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images(2)
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    before, attributes = state_of(model), [set(vars(module)) for module in model.modules()]
+    with torch.inference_mode():
+        maps = agop.explain(model, images, f"captum:{name}")
+    assert_same(before, state_of(model))
+    assert [set(vars(module)) for module in model.modules()] == attributes
+    assert maps.shape == (2, 12, 12)
+    assert maps.dtype == torch.float32
+    assert (maps >= 0).all()
+    assert images.grad is None
+    assert not images.requires_grad
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_one_target_explains_every_image_of_a_batch(name):
+    maps = agop.explain(PLAIN, IMAGES, f"captum:{name}", target=1)
+    each = torch.cat([agop.explain(PLAIN, image[None], f"captum:{name}", target=[1]) for image in IMAGES])
+    assert_close(maps, each)
+    assert (maps.flatten(1).sum(1) > 0).sum() >= (0 if "GradCam" in name else 4)
+    with pytest.raises(InputError, match="out of range"):
+        agop.explain(PLAIN, IMAGES, f"captum:{name}", target=3)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in zoo.KINDS if kind not in ("attention", "layer norm")])
+@pytest.mark.parametrize("name", ["Saliency", "IntegratedGradients", "DeepLift", "GuidedBackprop", "Occlusion"])
+def test_models_of_every_kind_get_nonzero_maps(kind, name):
+    """Also models that return an object with logits, like Hugging Face's."""
+    maps = agop.explain(zoo.build(kind), zoo.images(), f"captum:{name}")
+    assert maps.isfinite().all()
+    assert (maps.flatten(1).sum(1) > 0).all()
+    if name == "Saliency":
+        assert_close(maps, agop.explain(zoo.build(kind), zoo.images(), "vanilla"))
+
+
+@pytest.mark.parametrize("kind", ["one logit", "one logit, flat"])
+@pytest.mark.parametrize("name", ["Saliency", "DeepLift", "Occlusion"])
+def test_one_logit_gives_both_classes_the_same_map(kind, name):
+    """Class 0 has the logit −z, so both classes have the same map."""
+    model, images = zoo.build(kind), zoo.images()
+    negative, positive = (agop.explain(model, images, f"captum:{name}", target=target) for target in (0, 1))
+    assert_close(positive, negative)
+    assert (positive.flatten(1).sum(1) > 0).all()
+
+
+class Functional(nn.Module):
+    """A network like CNN8by8: functional ReLU, and one pool called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 3, padding=1)
+        self.pool, self.head = nn.MaxPool2d(2), nn.Linear(24, 3)
+
+    def forward(self, x):
+        x = self.pool(torch.relu(self.conv1(x)))
+        x = self.pool(functional.relu(self.conv2(x), inplace=True))
+        return self.head(x.flatten(1))
+
+
+class Modular(nn.Module):
+    """The same network with a module for each operation."""
+
+    def __init__(self, twin):
+        super().__init__()
+        self.convolutions = nn.Sequential(
+            twin.conv1, nn.ReLU(), nn.MaxPool2d(2), twin.conv2, nn.ReLU(), nn.MaxPool2d(2)
+        )
+        self.head = twin.head
+
+    def forward(self, x):
+        return self.head(self.convolutions(x).flatten(1))
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+@pytest.mark.parametrize("name", ["DeepLift", "GuidedBackprop", "GuidedGradCam", "Deconvolution", "LRP"])
+def test_functional_network_gets_the_maps_of_its_modular_twin(name):
+    """Called directly, Captum rejects the functional one or returns its plain gradient."""
+    torch.manual_seed(0)
+    model, images = Functional().eval(), torch.randn(4, 1, 8, 8)
+    targets = model(images).argmax(1)
+    arguments = (Modular(model), *([model.conv1] if name == "GuidedGradCam" else []))
+    expected = reduced(getattr(attr, name)(*arguments).attribute(images.clone().requires_grad_(), target=targets))
+    layer = "conv1" if name == "GuidedGradCam" else None
+    assert expected.max() > 0
+    assert_close(agop.explain(model, images, f"captum:{name}", layer=layer), expected)
+    vanilla = agop.explain(model, images, "vanilla")
+    assert not torch.allclose(expected, vanilla, rtol=0.05)
+
+
+class Clamped(zoo.LayerNormed):
+    """A network whose ReLU Captum can't recognise."""
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).clamp(min=0).flatten(1))
+
+
+@pytest.mark.parametrize("name", ["GuidedBackprop", "Deconvolution", "DeepLift"])
+def test_model_without_recognised_activation_warns(name):
+    torch.manual_seed(0)
+    with pytest.warns(agop.AGOPWarning, match=f"captum:{name} is the plain gradient"):
+        agop.explain(Clamped(), zoo.images(), f"captum:{name}")
+
+
+def test_captum_error_becomes_a_model_error_and_the_model_is_unchanged():
+    model, images = zoo.build("attention").train(), zoo.images()
+    before = state_of(model)
+    with pytest.raises(ModelError, match=r"captum:LRP doesn't work .* Captum's error: TypeError: Module of type"):
+        agop.explain(model, images, "captum:LRP")
+    with pytest.raises(LayerError, match=r"captum:GuidedGradCam needs maps .* returns \(1, 10, 12\).*gradcam"):
+        agop.explain(model, images, "captum:GuidedGradCam")
+    with pytest.raises(ModelError, match=r"Captum's error: AssertionError: .*[Ss]tride"):
+        agop.explain(model, images, Captum("Occlusion", sliding_window_shapes=(3, 3, 3), strides=(9, 9, 9)))
+    assert_same(before, state_of(model))
+    (broken := zoo.build("plain")).body[4].register_forward_hook(_raise_in_captum_pass(broken.body[2]))
+    before = state_of(broken)
+    with pytest.raises(ModelError, match="Captum's error: ValueError: user error"):
+        agop.explain(broken, images, "captum:LayerGradCam")
+    assert_same(before, state_of(broken))
+
+
+def _raise_in_captum_pass(layer):
+    """A hook that raises during a forward pass in which Captum has its own hook."""
+
+    def hook(*_):
+        if any("captum" in function.__module__ for function in layer._forward_hooks.values()):
+            raise ValueError("user error")
+
+    return hook
+
+
+def test_seed_determines_the_maps():
+    baselines = torch.randn(9, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    first, again, other = (
+        agop.explain(PLAIN, IMAGES, Captum("GradientShap", baselines=baselines, stdevs=0.3, seed=seed))
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other, rtol=0.01)
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+def test_options_reach_captum_constructor_and_attribute():
+    inputs = IMAGES.clone().requires_grad_()
+    direct = attr.DeepLift(PLAIN, multiply_by_inputs=False).attribute(inputs, baselines=0.3, target=TARGETS)
+    method = Captum("DeepLift", multiply_by_inputs=False, baselines=0.3)
+    assert_close(agop.explain(PLAIN, IMAGES, method), reduced(direct))
+    direct = attr.Occlusion(PLAIN).attribute(IMAGES, sliding_window_shapes=(1, 3, 3), target=TARGETS)
+    assert_close(agop.explain(PLAIN, IMAGES, Captum("Occlusion", sliding_window_shapes=(1, 3, 3))), reduced(direct))
+    halves = torch.zeros(1, 3, 12, 12, dtype=torch.long)
+    halves[..., 6:] += 1
+    halves[..., 6:, :] += 2
+    direct = attr.ShapleyValues(PLAIN).attribute(IMAGES, feature_mask=halves, target=TARGETS)
+    assert_close(agop.explain(PLAIN, IMAGES, Captum("ShapleyValues", feature_mask=halves)), reduced(direct))
+    coarse = attr.LayerGradCam(PLAIN, PLAIN.body[0]).attribute(inputs, target=TARGETS, relu_attributions=True)
+    maps = agop.explain(PLAIN, IMAGES, Captum("LayerGradCam", layer="body.0", relu_attributions=True))
+    assert_close(maps, reduced(coarse))
+    assert_close(maps, agop.explain(PLAIN, IMAGES, "gradcam", layer="body.0"))
+
+
+@pytest.mark.parametrize("name", ["Occlusion", "LayerGradCam"])
+def test_configured_method_is_a_frozen_dataclass(name):
+    method = Captum(name)
+    assert method.name == f"captum:{name}"
+    assert replace(method) == method == agop.methods.get(f"captum:{name}")()
+    assert method != Captum(name, seed=1)
+    with pytest.raises(FrozenInstanceError):
+        method.seed = 2
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: agop.methods.get("captum:DeepLft"), UnknownNameError, "did you mean 'captum:DeepLift'.*captum:LRP"),
+        (lambda: Captum("NoiseTunnel"), UnknownNameError, "NoiseTunnel isn't supported, it wraps another .*smoothgrad"),
+        (
+            lambda: Captum("NeuronGradient"),
+            UnknownNameError,
+            "isn't supported, it explains a neuron instead of a class",
+        ),
+        (lambda: Captum("FeaturePermutation"), UnknownNameError, "of the batch.*use captum:FeatureAblation"),
+        (lambda: Captum("LayerFeaturePermutation"), UnknownNameError, "the other images of the batch"),
+        (
+            lambda: Captum("LLMAttribution"),
+            UnknownNameError,
+            "captum:LLMAttribution isn't supported, it doesn't attribute im",
+        ),
+        (lambda: Captum("Foo"), UnknownNameError, "^no method is named 'captum:Foo': known: captum:Deconvolution, "),
+        (lambda: agop.methods.get("cpatum:DeepLift"), UnknownNameError, "no method is named 'cpatum:DeepLift'"),
+        (lambda: agop.methods.get("quantus:vanilla"), UnknownNameError, "no method is named 'quantus:vanilla'"),
+        (lambda: agop.methods.get(":DeepLift"), UnknownNameError, "no method is named ':DeepLift'"),
+        (lambda: Captum("Occlusion", stride=2), UnknownNameError, "option of captum:Occlusion.*'strides'"),
+        (lambda: Captum("Saliency", target=2), UnknownNameError, "no option of captum:Saliency is named 'target'"),
+        (lambda: Captum("DeepLift", layer="body.2"), InputError, "captum:DeepLift doesn't use a layer"),
+        (lambda: agop.explain(PLAIN, IMAGES, "captum:DeepLift", layer="body.2"), InputError, "layer= is for"),
+        (
+            lambda: agop.explain(PLAIN, IMAGES, "captum:ShapleyValues"),
+            InputError,
+            "pass feature_mask= with few features",
+        ),
+        (lambda: Captum("IntegratedGradients", baselines=IMAGES), InputError, r"baselines has \d images.*pass one"),
+        (lambda: Captum("DeepLift", baselines=(IMAGES,)), InputError, r"baselines has \d images"),
+        (lambda: Captum("Lime", feature_mask=IMAGES.long()), InputError, r"feature_mask has \d images"),
+    ],
+)
+def test_invalid_name_or_option_raises(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_several_baselines_are_allowed_where_captum_takes_a_distribution():
+    for name in ("GradientShap", "DeepLiftShap", "LayerGradientShap", "LayerDeepLiftShap"):
+        assert Captum(name, baselines=IMAGES).options["baselines"] is IMAGES
+    assert Captum("IntegratedGradients", baselines=IMAGES[:1]).options
+
+
+class Tokens(nn.Module):
+    """4×4 patches as tokens (N,T,D), or as a map with channels last."""
+
+    def __init__(self, last):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6), nn.Linear(6, 3)
+        self.last = last
+
+    def forward(self, x):
+        features = self.patches(x).permute(0, 2, 3, 1)
+        features = self.norm(features if self.last else features.flatten(1, 2)).pow(3)
+        return self.head(features.mean((1, 2)) if self.last else features.mean(1))
+
+
+@pytest.mark.parametrize("name", ["LayerGradCam", "GuidedGradCam"])
+@pytest.mark.parametrize("last", [True, False])
+def test_captum_gradcam_raises_where_channels_are_not_first(name, last):
+    model, images = Tokens(last), torch.randn(2, 3, 24, 32)
+    with pytest.raises(LayerError, match=rf"captum:{name} .*channels first.*LayerNorm.*gradcam"):
+        agop.explain(model, images, f"captum:{name}", layer="norm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Captum finds no ReLU
+        assert agop.explain(model, images, f"captum:{name}", layer="patches").std() > 0
+    assert agop.explain(model, images, "captum:LayerActivation", layer="norm").std() > 0
+
+
+class Registers(nn.Module):
+    """Four patches after five prefix tokens. Without num_prefix_tokens, nine tokens would be a 3×3 grid."""
+
+    num_prefix_tokens = 5
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.norm, self.head = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        return self.head(self.norm(torch.cat([torch.ones(len(x), 5, 6), patches], dim=1)).pow(3).mean(1))
+
+
+def test_register_tokens_are_skipped_and_convolution_maps_keep_their_axes():
+    model, images = Registers().eval(), torch.randn(2, 3, 8, 8)
+    tokens = model.norm(model.patches(images).flatten(2).transpose(1, 2))
+    expected = reduced(tokens.transpose(1, 2)).reshape(2, 1, 2, 2)
+    maps = agop.explain(model, images, "captum:LayerActivation", layer="norm")
+    assert_close(maps, functional.interpolate(expected, (8, 8), mode="bilinear")[:, 0])
+    wide = nn.Sequential(nn.Conv2d(3, 16, 8, stride=8, padding=(0, 4)), nn.Flatten(), nn.Linear(640, 2))
+    images = torch.randn(1, 3, 64, 32)
+    expected = functional.interpolate(reduced(wide[0](images))[:, None], (64, 32), mode="bilinear")[:, 0]
+    assert_close(agop.explain(wide, images, "captum:LayerActivation", layer="0"), expected)
+
+
+def test_lime_map_of_zeros_warns():
+    pytest.importorskip("sklearn", reason="Captum fits it with scikit-learn")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    nn.init.normal_(model[1].weight, std=1e-6)
+    with pytest.warns(AGOPWarning, match=r"captum:Lime.*2 of 2 images.*interpretable_model="):
+        agop.explain(model, torch.randn(2, 3, 4, 4), Captum("Lime", n_samples=10))
+
+
+def test_captum_is_imported_only_when_used():
+    code = (
+        "import sys, torch, agop; from agop.networks import CNN8by8; names = agop.methods.names(); "
+        "agop.explain(CNN8by8(), torch.randn(2, 1, 8, 8), 'vanilla'); print('captum' in sys.modules); "
+        "agop.methods.get('captum:Saliency'); print('captum' in sys.modules, agop.methods.names() == names)"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["False", "True", "True"]
+
+
+def test_evaluate_and_reports_include_captum_methods(tmp_path):
+    masks = torch.zeros(4, 12, 12, dtype=torch.bool)
+    masks[:, 3:6, 3:6] = True
+    methods = [
+        "vanilla",
+        "captum:DeepLift",
+        Captum("LayerGradCam"),
+        Captum("Occlusion", sliding_window_shapes=(3, 4, 4)),
+    ]
+    result = agop.evaluate(PLAIN, IMAGES, masks, methods, metrics=["energy", "pointing_game"])
+    assert list(result.scores) == ["vanilla", "captum:DeepLift", "captum:LayerGradCam", "captum:Occlusion"]
+    maps = agop.explain(PLAIN, IMAGES, "captum:DeepLift")
+    torch.testing.assert_close(result.scores["captum:DeepLift"]["energy"], agop.metrics.energy(maps, masks))
+    assert "captum:DeepLift " in str(result)
+    result.save(tmp_path / "run")
+    for form in registry.names():
+        assert "captum:DeepLift" in registry.get(form)(Run(tmp_path / "run"))
+
+
+@pytest.mark.slow
+def test_explain_command_takes_captum_methods(tmp_path):
+    torch.manual_seed(0)
+    model = CNN8by8()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    for index in range(2):
+        Image.fromarray(np.random.default_rng(index).integers(0, 255, (8, 8), np.uint8)).save(tmp_path / f"{index}.png")
+    command = ("explain", "agop.networks:CNN8by8", "0.png", "1.png", "--weights", "w.pt", "--size", "8", "--gray")
+    methods = ("--method", "captum:Occlusion", "--method", "captum:LayerGradCam", "--layer", "conv1")
+    result = run(*command, *methods, "--out", "out", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    maps = load_file(tmp_path / "out" / "maps.safetensors")
+    assert set(maps) == {"captum:Occlusion", "captum:LayerGradCam"}
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["methods"]["captum:LayerGradCam"] == {
+        "options": {}, "seed": 0, "layer": "conv1",
+    }  # fmt: skip
+    result = run(*command, "--method", "captum:Oclusion", folder=tmp_path)
+    assert result.returncode == 2
+    assert "did you mean 'captum:Occlusion'" in result.stderr
+
+
+@pytest.mark.slow
+def test_bench_and_reports_include_captum_methods(tmp_path):
+    cell = ("--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", "--quick", "--out", "run")
+    bench = ("bench", "xai-tris", *cell, "--metric", "energy", "--jobs", "1")
+    result = run(*bench, "--method", "captum:DeepLift", "--method", "vanilla", folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "captum:DeepLift" in result.stdout
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
+    energy = {row["method"]: row for row in rows if row["metric"] == "energy"}
+    assert list(energy) == ["vanilla", "captum:DeepLift"]
+    assert 0 < energy["captum:DeepLift"]["value"] < 1
+    assert energy["captum:DeepLift"]["n"] == 100
+    for form in registry.names():
+        result = run("report", "run", "--format", form, "--out", f"report.{form}", folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert "captum:DeepLift" in (tmp_path / f"report.{form}").read_text()
+    result = run(*bench, "--method", "captum:DeepLft", folder=tmp_path)
+    assert result.returncode == 2
+    assert "did you mean 'captum:DeepLift'" in result.stderr
