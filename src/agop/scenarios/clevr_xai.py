@@ -19,8 +19,8 @@ from agop.pictures.preprocessing import IMAGENET
 from agop.registry import unknown_name_error
 from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
 from agop.scenarios.clevr.release.official import Pictures, official
-from agop.scenarios.clevr.release.reader import KINDS
 from agop.scenarios.clevr.render.drawn import drawn
+from agop.scenarios.clevr.task import KINDS
 
 SAMPLES, SIZE = 4952, 64
 _TRAINING_SHARE = 0.8

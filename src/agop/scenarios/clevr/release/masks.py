@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
-
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -76,13 +74,3 @@ def linear(srgb: NDArray[np.generic]) -> NDArray[np.float64]:
     share = srgb.astype(np.float64) / 255
     light: NDArray[np.float64] = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     return light
-
-
-def painted(masks: Mask) -> tuple[NDArray[np.uint8], list[list[float]]]:
-    """A mask picture (H,W,3) of the objects' masks (objects,H,W), and each object's colour in linear light."""
-    hues = [colorsys.hsv_to_rgb(index / len(masks), 1, 1) for index in range(len(masks))]
-    colours = np.round(255 * np.array(hues).reshape(-1, 3)).astype(np.uint8)
-    picture = np.full((*masks.shape[1:], 3), BACKGROUND, dtype=np.uint8)
-    for mask, colour in zip(masks, colours, strict=True):
-        picture[mask] = colour
-    return picture, linear(colours).tolist()

@@ -17,11 +17,11 @@ from agop.registry import unknown_name_error
 from agop.scenarios.clevr.release import truth
 from agop.scenarios.clevr.release.archive import NEXT_STEP, Files
 from agop.scenarios.clevr.release.masks import Mask
-from agop.scenarios.clevr.release.questions import Sample, asks_for_material, dominance
+from agop.scenarios.clevr.release.questions import OfficialSample, asks_for_material, official_sample
+from agop.scenarios.clevr.task import KINDS
 from agop.system.progress import track
 
 QUESTIONS = ("simple", "complex")
-KINDS = ("all_objects", "single_object", "dominant")
 _RARE = "fewer than 60 % of its scene's objects are of the queried material"
 
 
@@ -34,7 +34,7 @@ class Release:
 
     files: Files
     questions: str
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[OfficialSample] = field(default_factory=list)
     found: dict[str, int] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     without_dominant: int = 0
@@ -50,12 +50,12 @@ class Release:
         """The kinds of masks that can be told: "dominant" only if there are mask pictures."""
         return KINDS if self.without_dominant < self.kept else KINDS[:2]
 
-    def picture(self, sample: Sample, size: int) -> NDArray[np.uint8]:
+    def picture(self, sample: OfficialSample, size: int) -> NDArray[np.uint8]:
         """The sample's picture (size,size,3), squeezed to a square with antialiasing."""
         whole = truth.picture(self.files, sample.image_filename)
         return np.array(whole.resize((size, size), Image.Resampling.BILINEAR))
 
-    def masks(self, sample: Sample) -> dict[str, Mask]:
+    def masks(self, sample: OfficialSample) -> dict[str, Mask]:
         """The masks "all_objects", "single_object" and "dominant", each (H,W); most are 128×128.
 
         "dominant" can only be told from a mask picture, and is left out where there is none.
@@ -96,7 +96,7 @@ def read_release(folder: Path, report: Callable[[str], None] = lambda line: None
     return release
 
 
-def _asked(release: Release) -> Iterator[Sample]:
+def _asked(release: Release) -> Iterator[OfficialSample]:
     """The samples of the questions, before their pictures and masks are looked at."""
     scenes = release.files.records("CLEVR-XAI_scenes.json", "scenes")
     asked = release.files.records(f"CLEVR-XAI_{release.questions}_questions.json", "questions")
@@ -108,7 +108,7 @@ def _asked(release: Release) -> Iterator[Sample]:
         reason, sample = "its scene is missing", None
         if scene is not None:
             try:
-                reason, sample = _RARE, dominance(question, scene)
+                reason, sample = _RARE, official_sample(question, scene)
             except InputError:
                 reason = "the question or its scene is not in the official form"
         if sample is None:
@@ -117,7 +117,7 @@ def _asked(release: Release) -> Iterator[Sample]:
             yield sample
 
 
-def _keep_or_drop(release: Release, sample: Sample) -> None:
+def _keep_or_drop(release: Release, sample: OfficialSample) -> None:
     """Read the sample's picture and masks once: what cannot be read must be gone before a training begins."""
     try:
         release.without_dominant += "dominant" not in release.masks(sample)

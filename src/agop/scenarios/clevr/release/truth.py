@@ -13,7 +13,7 @@ from PIL import Image
 from agop.errors import FileError, InputError
 from agop.scenarios.clevr.release.archive import Damaged, Files
 from agop.scenarios.clevr.release.masks import Mask, as_released, objects_of
-from agop.scenarios.clevr.release.questions import Sample
+from agop.scenarios.clevr.release.questions import OfficialSample
 
 _SHORTEST = 8
 
@@ -48,7 +48,7 @@ def _content(files: Files, name: str, what: str) -> bytes | None:
         raise Unusable(f"its {what} is broken") from error
 
 
-def masks(files: Files, sample: Sample, scene: dict[str, Any], questions: str) -> dict[str, Mask]:
+def masks(files: Files, sample: OfficialSample, scene: dict[str, Any], questions: str) -> dict[str, Mask]:
     """The masks "all_objects", "single_object" and, if there is a mask picture, "dominant".
 
     Where the release has a ground truth, that; else the mask picture's, at 128×128 as the release would have it.
@@ -74,7 +74,9 @@ def masks(files: Files, sample: Sample, scene: dict[str, Any], questions: str) -
     return found
 
 
-def _objects(files: Files, sample: Sample, scene: dict[str, Any], size: tuple[int, int]) -> NDArray[np.int64] | None:
+def _objects(
+    files: Files, sample: OfficialSample, scene: dict[str, Any], size: tuple[int, int]
+) -> NDArray[np.int64] | None:
     """Which object (H,W) each pixel shows, or None without a mask picture."""
     name = _base(str(scene.get("mask_filename") or sample.image_filename))
     shown = _decoded(files, f"masks/{name}", "mask picture")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from agop.errors import FileError, InputError, warn
 from agop.scenarios.clevr.release.masks import RELEASED, Mask, resized
 from agop.scenarios.clevr.release.official import Pictures
-from agop.scenarios.clevr.release.questions import Sample, dominance, questions_about
-from agop.scenarios.clevr.release.reader import KINDS
 from agop.scenarios.clevr.render.raycast import object_masks, render
-from agop.scenarios.clevr.render.scene import Scene, random_scene
+from agop.scenarios.clevr.render.scene import Scene, random_scene, scene_objects
+from agop.scenarios.clevr.render.things import Thing
+from agop.scenarios.clevr.task import KINDS, Sample, sample_about
 from agop.system.files import read_bytes, write_atomically
 from agop.system.processes import map_in_processes
 from agop.system.progress import track
@@ -55,19 +56,26 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agop"
 
 
-def sample_of(seed: int, number: int) -> tuple[Scene, Sample]:
-    """A scene and its question, one about any of its objects that can be told by words, whose material dominates."""
-    for attempt in count():
-        index = number + attempt * _STRIDE
-        scene = random_scene(seed, index)
-        told = scene.official(index)
-        asked = questions_about(told, index)
-        if asked:
-            question = asked[int(np.random.default_rng([seed, index, 1]).integers(len(asked)))]
-            sample = dominance(question, told)
+def sample_of(seed: int, number: int) -> tuple[int, Sample]:
+    """A scene's index and a question about one of its objects whose material dominates.
+
+    The object must be unique in size, colour and shape, so that a question can name it without its material.
+    """
+    for index in count(number, _STRIDE):
+        objects = scene_objects(seed, index)
+        unique = unique_objects(objects)
+        if unique:
+            queried = unique[np.random.default_rng([seed, index, 1]).integers(len(unique))]
+            sample = sample_about(queried, [thing.material for thing in objects])
             if sample is not None:
-                return scene, sample
-    raise InputError("no scene fits")  # count() has no end
+                return index, sample
+    raise AssertionError("count() has no end")
+
+
+def unique_objects(objects: Sequence[Thing]) -> list[int]:
+    """Indices of the objects that no other equals in size, colour and shape."""
+    looks = [(thing.size, thing.color, thing.shape) for thing in objects]
+    return [index for index, look in enumerate(looks) if looks.count(look) == 1]
 
 
 def masks_of(scene: Scene, sample: Sample, size: int) -> Mask:
@@ -78,14 +86,15 @@ def masks_of(scene: Scene, sample: Sample, size: int) -> Mask:
 
 
 def _draw_chunk(folder: Path, size: int, seed: int, chunk: int) -> None:
-    found = [sample_of(seed, chunk * _A_CHUNK + place) for place in range(_A_CHUNK)]
-    masks = np.stack([masks_of(scene, sample, size) for scene, sample in found])
+    indices, samples = zip(*(sample_of(seed, chunk * _A_CHUNK + place) for place in range(_A_CHUNK)), strict=True)
+    scenes = [random_scene(seed, index) for index in indices]
+    masks = np.stack([masks_of(scene, sample, size) for scene, sample in zip(scenes, samples, strict=True)])
     buffer = io.BytesIO()
     np.savez(
         buffer,
-        pictures=np.stack([render(scene, size, size) for scene, _ in found]),
-        labels=np.array([sample.label for _, sample in found]),
-        scenes=np.array([sample.image_index for _, sample in found]),
+        pictures=np.stack([render(scene, size, size) for scene in scenes]),
+        labels=np.array([sample.label for sample in samples]),
+        scenes=np.array(indices),
         masks=np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
     )
     write_atomically(_path(folder, chunk), buffer.getvalue())

@@ -35,8 +35,7 @@ def random_things(random: np.random.Generator) -> list[Thing]:
 
 def placed(random: np.random.Generator, things: Sequence[Thing], camera: Camera) -> tuple[Thing, ...] | None:
     """The things one after another where there is room, or None if one found none in 50 tries."""
-    directions = camera.directions()
-    axes = np.array([directions["right"][:2], directions["front"][:2]])
+    axes = camera.floor_axes()
     standing: tuple[Thing, ...] = ()
     for thing in things:
         spots = random.uniform(-_REACH, _REACH, (_TRIES, 2))

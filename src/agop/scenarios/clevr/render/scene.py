@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,14 +11,12 @@ from agop.scenarios.clevr.render.light import LIGHTS, Light
 from agop.scenarios.clevr.render.placing import placed, random_things
 from agop.scenarios.clevr.render.seeing import first_seen
 from agop.scenarios.clevr.render.things import Thing
-from agop.scenarios.clevr.render.vectors import Floats, Point, dot
+from agop.scenarios.clevr.render.vectors import Point
 
 __all__ = ["Scene", "Thing", "random_scene"]
 
 # The size of CLEVR's pictures, and how many of their pixels must show a thing.
 WIDTH, HEIGHT, FEWEST_PIXELS = 480, 320, 200
-# How much further to a side a thing must stand to be said to stand there.
-_FURTHER = 0.2
 _CAMERA_JITTER, _LIGHT_JITTER = 0.5, 1.0
 
 
@@ -31,50 +28,26 @@ class Scene:
     camera: Camera = CAMERA
     lights: tuple[Light, ...] = LIGHTS
 
-    def official(self, index: int, split: str = "unique") -> dict[str, Any]:
-        """The scene as CLEVR's JSON has it, in plain Python values; pixels are those of a 480×320 picture."""
-        name = f"CLEVR_{split}_{index:06d}.png"
-        directions = self.camera.directions()
-        return {
-            "split": split,
-            "image_index": index,
-            "image_filename": name,
-            "mask_filename": name,
-            "objects": [self._object(thing) for thing in self.things],
-            "directions": directions,
-            "relationships": {
-                side: self._standing(np.array(directions[side])) for side in ("left", "right", "front", "behind")
-            },
-        }
-
-    def _object(self, thing: Thing) -> dict[str, Any]:
-        across, down, depth = self.camera.project(thing.centre)
-        return {
-            "shape": thing.shape,
-            "size": thing.size,
-            "material": thing.material,
-            "3d_coords": [float(part) for part in thing.centre],
-            "rotation": float(thing.rotation),
-            "pixel_coords": [round(across * WIDTH), round(down * HEIGHT), depth],
-            "color": thing.color,
-        }
-
-    def _standing(self, side: Floats) -> list[list[int]]:
-        """For each thing, the others that stand on that side of it."""
-        along = [float(dot(side, np.array(thing.centre))) for thing in self.things]
-        return [[other for other, far in enumerate(along) if far - here > _FURTHER] for here in along]
-
 
 def random_scene(seed: int, index: int) -> Scene:
     """The scene of that number in the series of a seed: always the same one."""
-    random = np.random.default_rng([seed, index])
-    camera = Camera(_jittered(random, CAMERA.position, _CAMERA_JITTER))
-    lights = tuple(replace(light, position=_jittered(random, light.position, _LIGHT_JITTER)) for light in LIGHTS)
-    things = random_things(random)
+    random, camera, lights, things = _draft(seed, index)
     while True:
         standing = placed(random, things, camera)
         if standing is not None and _all_seen(standing, camera):
             return Scene(standing, camera, lights)
+
+
+def scene_objects(seed: int, index: int) -> list[Thing]:
+    """The things of `random_scene`, before they are placed, which takes a hundred times longer."""
+    return _draft(seed, index)[-1]
+
+
+def _draft(seed: int, index: int) -> tuple[np.random.Generator, Camera, tuple[Light, ...], list[Thing]]:
+    random = np.random.default_rng([seed, index])
+    camera = Camera(_jittered(random, CAMERA.position, _CAMERA_JITTER))
+    lights = tuple(replace(light, position=_jittered(random, light.position, _LIGHT_JITTER)) for light in LIGHTS)
+    return random, camera, lights, random_things(random)
 
 
 def _jittered(random: np.random.Generator, position: Point, by: float) -> Point:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,8 +25,10 @@ from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.rows import read
 from agop.scenarios.clevr.release.official import official
-from agop.scenarios.clevr.render.drawn import cache_folder, drawn, masks_of, sample_of
+from agop.scenarios.clevr.render.drawn import cache_folder, drawn, masks_of, sample_of, unique_objects
 from agop.scenarios.clevr.render.raycast import object_masks, render
+from agop.scenarios.clevr.render.scene import random_scene
+from agop.scenarios.clevr.render.things import Thing
 from agop.scenarios.clevr_xai import by_scene, clevr_xai
 from tests.clevr import write_official
 
@@ -75,7 +78,10 @@ def test_images_are_normalised_as_imagenet_has_it(pictures):
 def test_drawn_samples_are_the_task(pictures):
     """Each is what a question about its scene asks; the masks lie in one another; labels are both there."""
     for number in (0, 7, 59):
-        scene, sample = sample_of(0, number)
+        index, sample = sample_of(0, number)
+        scene = random_scene(0, index)
+        assert pictures.scenes[number] == index
+        assert sample.queried in unique_objects(scene.things)
         things = scene.things
         material = things[sample.queried].material
         assert pictures.labels[number] == ("metal", "rubber").index(material) == sample.label
@@ -93,11 +99,20 @@ def test_drawn_samples_are_the_task(pictures):
     assert len(set(pictures.scenes)) == FEW
 
 
+def test_questions_are_only_about_objects_that_are_unique_without_their_material():
+    red, blue = Thing("cube", "small", "metal", "red", 0, 0, 0), Thing("cube", "small", "metal", "blue", 0, 0, 0)
+    twin = replace(red, material="rubber")
+    assert unique_objects([red, twin, blue]) == [2]
+    assert unique_objects([red, twin]) == []
+    assert unique_objects([red, replace(red, size="large"), replace(red, shape="sphere")]) == [0, 1, 2]
+
+
 @pytest.mark.slow
 def test_masks_cover_what_the_paper_says():
     """16.2 and 2.3 % of the pixels, to within a percentage point; the error of a mean over 300 is about 0.4 points."""
-    found = [sample_of(1, number) for number in range(300)]
-    covered = np.stack([masks_of(scene, sample, 64) for scene, sample in found]).mean(axis=(0, 2, 3))
+    samples = [sample_of(1, number) for number in range(300)]
+    masks = [masks_of(random_scene(1, index), sample, 64) for index, sample in samples]
+    covered = np.stack(masks).mean(axis=(0, 2, 3))
     assert covered[0] == pytest.approx(0.162, abs=0.014)
     assert covered[1] == pytest.approx(0.023, abs=0.01)
 

@@ -9,8 +9,12 @@ from PIL import Image
 
 from agop.errors import FileError, UnknownNameError
 from agop.scenarios.clevr.release.reader import read_release
+from agop.scenarios.clevr.render.drawn import sample_of
+from agop.scenarios.clevr.render.raycast import object_masks as rendered_masks
+from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.scene import random_scene
 from tests import clevr
-from tests.clevr import HEIGHT, RARE, WIDTH, name, object_masks, pillow_at_128, read, truth_file, write
+from tests.clevr import COLOURS, HEIGHT, RARE, WIDTH, name, object_masks, pillow_at_128, read, truth_file, write
 
 
 @pytest.fixture
@@ -198,8 +202,8 @@ def test_a_pickle_is_refused_and_named(folder, as_array):
 def test_questions_without_a_scene_and_not_in_form_are_counted(folder):
     questions = read(folder, "simple_questions")
     questions[0]["image_filename"] = "CLEVR_unique_000099.png"
-    questions[1]["program"][2]["_output"] = 99
-    del questions[3]["program"][2]["_output"]
+    questions[1]["program"][-2]["_output"] = 99
+    del questions[3]["program"][-2]["_output"]
     write(folder, "simple_questions", questions)
     release = read_release(folder)
     assert kept(release) == [17]
@@ -307,3 +311,36 @@ def test_what_is_no_release_says_where_to_get_one(folder, tmp_path):
         FileError, match=r"no sample that can be used.*images_masks\.zip.*4 dropped: its picture is mis"
     ):
         read_release(folder)
+
+
+def test_rendered_scenes_are_read_back_as_they_were_written(tmp_path):
+    """Several scenes, image sizes and queried objects, through files: labels, objects, masks and images."""
+    drawn = []
+    for number in range(4):
+        index, sample = sample_of(0, number)
+        scene = random_scene(0, index)
+        objects = [
+            clevr.official_object(f"{thing.size} {thing.color} {thing.shape}", thing.material, colour)
+            for thing, colour in zip(scene.things, COLOURS, strict=False)
+        ]
+        record = clevr.official_scene(number, objects)
+        drawn.append((sample, record, render(scene, 96, 64, 1), rendered_masks(scene, 96, 64)))
+    questions = [clevr.official_question(n, record, sample.queried) for n, (sample, record, *_) in enumerate(drawn)]
+    clevr.write_release(tmp_path / "release", [parts[1:] for parts in drawn], questions)
+    for with_ground_truths in (True, False):
+        if not with_ground_truths:
+            for kind in ("single_object", "all_objects"):
+                shutil.rmtree(truth_file(tmp_path / "release", kind, 0).parent)
+        release = read_release(tmp_path / "release")
+        assert release.kept == 4
+        for sample, (expected, _, image, masks) in zip(release.samples, drawn, strict=True):
+            assert vars(expected).items() <= vars(sample).items()
+            kinds = {
+                "all_objects": masks.any(axis=0),
+                "single_object": masks[sample.queried],
+                "dominant": masks[list(sample.dominant)].any(axis=0),
+            }
+            read_masks = release.masks(sample)
+            assert read_masks.keys() == kinds.keys()
+            assert all(np.array_equal(read_masks[kind], pillow_at_128(mask)) for kind, mask in kinds.items())
+            assert np.array_equal(release.picture(sample, 32), Image.fromarray(image).resize((32, 32), Image.BILINEAR))
