@@ -21,7 +21,7 @@ from agop.interop.preprocessing import transformers_preprocessing
 from agop.model.layers import as_grid, token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
-from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.images import render
 from agop.scenarios.clevr.render.scene import random_scene
 
 BESIDE = Path(sys.prefix) / "beside"

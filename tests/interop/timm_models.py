@@ -15,7 +15,7 @@ from agop.interop.models import preprocessing_of
 from agop.interop.preprocessing import timm_preprocessing
 from agop.model.layers import feature_maps
 from agop.model.probe import probing
-from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.images import render
 from agop.scenarios.clevr.render.scene import random_scene
 
 try:

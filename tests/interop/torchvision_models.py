@@ -13,7 +13,7 @@ import agop
 import tests.interop.operators  # noqa: F401  # before torchvision
 from agop.cli.main import cli
 from agop.interop.models import preprocessing_of
-from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.images import render
 from agop.scenarios.clevr.render.scene import random_scene
 
 try:

@@ -89,8 +89,8 @@ def clevr_xai(
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
     from agop.scenarios import get
-    from agop.scenarios.clevr.release.reader import read_release
-    from agop.scenarios.clevr.render.drawn import drawn
+    from agop.scenarios.clevr.dataset import drawn_dataset
+    from agop.scenarios.clevr.release.samples import read_release
 
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
@@ -100,7 +100,7 @@ def clevr_xai(
 
     def draw() -> None:
         if data is None:
-            drawn(options.samples, options.size, jobs=processes)
+            drawn_dataset(options.samples, options.size, jobs=processes)
 
     _computed(spec, out, processes, fresh, notes, draw)
 

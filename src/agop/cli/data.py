@@ -17,8 +17,8 @@ def clevr_xai(
     questions: Annotated[str, typer.Option(help="simple or complex.")] = "simple",
 ) -> None:
     """Say where to get CLEVR-XAI; or, given a folder, whether what is there can be used."""
-    from agop.scenarios.clevr.release.archive import ARCHIVES, PAGE
-    from agop.scenarios.clevr.release.reader import read_release
+    from agop.scenarios.clevr.release.files import ARCHIVES, PAGE
+    from agop.scenarios.clevr.release.samples import read_release
 
     console = _console()
     if folder is None:

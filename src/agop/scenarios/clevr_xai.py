@@ -18,8 +18,7 @@ from agop.networks.pretrained import efficientnet_lite0, resnet18
 from agop.pictures.preprocessing import IMAGENET
 from agop.registry import unknown_name_error
 from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
-from agop.scenarios.clevr.release.official import Pictures, official
-from agop.scenarios.clevr.render.drawn import drawn
+from agop.scenarios.clevr.dataset import Dataset, drawn_dataset, official_dataset
 from agop.scenarios.clevr.task import KINDS
 
 SAMPLES, SIZE = 4952, 64
@@ -114,18 +113,19 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     """Training and validation data by scene; the samples that are explained are the validation's, as in the paper."""
     if (background == "official") != (options.data is not None):
         raise InputError(f"{background} pictures with data {options.data!r}: give a folder for official ones alone")
-    found = _pictures(options)
-    training, validation = by_scene(found.scenes, seed)
+    dataset = _dataset(options)
+    training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
-        raise InputError(f"{len(found.scenes)} samples are too few for training and validation: get more")
-    return _split(found, training, masks), (held := _split(found, validation, masks)), held
+        raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: get more")
+    held_out = _split(dataset, validation, masks)
+    return _split(dataset, training, masks), held_out, held_out
 
 
-def _pictures(options: Options) -> Pictures:
+def _dataset(options: Options) -> Dataset:
     if options.data is None:
-        return drawn(options.samples, options.size)
-    # An official release has as many samples as it has, unless a quick run wants fewer.
-    return official(Path(options.data), options.size, None if options.samples == SAMPLES else options.samples)
+        return drawn_dataset(options.samples, options.size)
+    # By default all samples of the release; a quick run uses fewer.
+    return official_dataset(Path(options.data), options.size, None if options.samples == SAMPLES else options.samples)
 
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -140,16 +140,16 @@ def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], N
     return shuffled[:cut], shuffled[cut:]
 
 
-def _split(found: Pictures, rows: NDArray[np.int64], masks: str) -> Split:
-    kinds = {kind: torch.from_numpy(shown[rows]) for kind, shown in found.masks.items()}
-    main = kinds.pop(masks)
-    return Split(_normalised(found.pictures[rows]), torch.from_numpy(found.labels[rows]), main, kinds)
+def _split(dataset: Dataset, rows: NDArray[np.int64], masks: str) -> Split:
+    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in dataset.masks.items()}
+    main = by_kind.pop(masks)
+    return Split(_normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
 
 
-def _normalised(pictures: NDArray[np.uint8]) -> Tensor:
-    """Images (N,3,S,S) by ImageNet's mean and standard deviation, from pictures (N,S,S,3)."""
+def _normalised(images: NDArray[np.uint8]) -> Tensor:
+    """Images (N,3,S,S), normalised by ImageNet's mean and standard deviation, from bytes (N,S,S,3)."""
     mean, std = (torch.tensor(IMAGENET[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
-    return (torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255 - mean) / std
+    return (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - mean) / std
 
 
 register(clevr_xai())

@@ -1,6 +1,6 @@
 """`agop data clevr-xai`: where to get the release, and whether a folder holds one."""
 
-from agop.scenarios.clevr.release.reader import read_release
+from agop.scenarios.clevr.release.samples import read_release
 from tests.clevr import write_official
 from tests.command import run
 

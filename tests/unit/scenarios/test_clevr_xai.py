@@ -24,11 +24,11 @@ from agop.report.claims import check
 from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.rows import read
-from agop.scenarios.clevr.release.official import official
-from agop.scenarios.clevr.render.drawn import cache_folder, drawn, masks_of, sample_of, unique_objects
-from agop.scenarios.clevr.render.raycast import object_masks, render
+from agop.scenarios.clevr.cache import cache_folder
+from agop.scenarios.clevr.dataset import drawn_dataset, drawn_masks, drawn_sample, official_dataset, unique_objects
+from agop.scenarios.clevr.render.images import object_masks, render
+from agop.scenarios.clevr.render.objects import SceneObject
 from agop.scenarios.clevr.render.scene import random_scene
-from agop.scenarios.clevr.render.things import Thing
 from agop.scenarios.clevr_xai import by_scene, clevr_xai
 from tests.clevr import write_official
 
@@ -37,7 +37,7 @@ FEW = 60
 
 @pytest.fixture(scope="module")
 def pictures():
-    return drawn(FEW, jobs=2)
+    return drawn_dataset(FEW, jobs=2)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -71,24 +71,24 @@ def test_the_split_is_made_by_the_seed_and_no_picture_is_in_both_parts():
 def test_images_are_normalised_as_imagenet_has_it(pictures):
     _, validation, _ = clevr_xai(samples=FEW).splits("drawn", 0, "all_objects")
     _, rows = by_scene(pictures.scenes, 0)
-    red = pictures.pictures[rows[0], 5, 7, 0] / 255
+    red = pictures.images[rows[0], 5, 7, 0] / 255
     assert validation.images[0, 0, 5, 7] == pytest.approx((red - IMAGENET["mean"][0]) / IMAGENET["std"][0], abs=1e-5)
 
 
 def test_drawn_samples_are_the_task(pictures):
     """Each is what a question about its scene asks; the masks lie in one another; labels are both there."""
     for number in (0, 7, 59):
-        index, sample = sample_of(0, number)
+        index, sample = drawn_sample(0, number)
         scene = random_scene(0, index)
         assert pictures.scenes[number] == index
-        assert sample.queried in unique_objects(scene.things)
-        things = scene.things
+        assert sample.queried in unique_objects(scene.objects)
+        things = scene.objects
         material = things[sample.queried].material
         assert pictures.labels[number] == ("metal", "rubber").index(material) == sample.label
         assert sum(thing.material == material for thing in things) >= 0.6 * len(things)
         assert sample.dominant == tuple(i for i, thing in enumerate(things) if thing.material == material)
-        assert np.array_equal(pictures.pictures[number], render(scene, 64, 64))
-        assert np.array_equal([pictures.masks[kind][number] for kind in pictures.masks], masks_of(scene, sample, 64))
+        assert np.array_equal(pictures.images[number], render(scene, 64, 64))
+        assert np.array_equal([pictures.masks[kind][number] for kind in pictures.masks], drawn_masks(scene, sample, 64))
         exact = object_masks(scene, 64, 64).any(axis=0)
         assert (pictures.masks["all_objects"][number] & exact).sum() > 0.95 * exact.sum()
     everything, single, dominant = (pictures.masks[kind] for kind in ("all_objects", "single_object", "dominant"))
@@ -100,7 +100,10 @@ def test_drawn_samples_are_the_task(pictures):
 
 
 def test_questions_are_only_about_objects_that_are_unique_without_their_material():
-    red, blue = Thing("cube", "small", "metal", "red", 0, 0, 0), Thing("cube", "small", "metal", "blue", 0, 0, 0)
+    red, blue = (
+        SceneObject("cube", "small", "metal", "red", 0, 0, 0),
+        SceneObject("cube", "small", "metal", "blue", 0, 0, 0),
+    )
     twin = replace(red, material="rubber")
     assert unique_objects([red, twin, blue]) == [2]
     assert unique_objects([red, twin]) == []
@@ -110,8 +113,8 @@ def test_questions_are_only_about_objects_that_are_unique_without_their_material
 @pytest.mark.slow
 def test_masks_cover_what_the_paper_says():
     """16.2 and 2.3 % of the pixels, to within a percentage point; the error of a mean over 300 is about 0.4 points."""
-    samples = [sample_of(1, number) for number in range(300)]
-    masks = [masks_of(random_scene(1, index), sample, 64) for index, sample in samples]
+    samples = [drawn_sample(1, number) for number in range(300)]
+    masks = [drawn_masks(random_scene(1, index), sample, 64) for index, sample in samples]
     covered = np.stack(masks).mean(axis=(0, 2, 3))
     assert covered[0] == pytest.approx(0.162, abs=0.014)
     assert covered[1] == pytest.approx(0.023, abs=0.01)
@@ -123,20 +126,20 @@ def test_the_cache_is_used_checked_and_repaired(pictures, tmp_path):
     assert len(files) == 3
     assert str(cache_folder()) == os.environ["AGOP_CACHE"]
     then = [path.stat().st_mtime_ns for path in files]
-    again = drawn(FEW, cache=cache)
+    again = drawn_dataset(FEW, cache=cache)
     assert [path.stat().st_mtime_ns for path in files] == then
-    assert np.array_equal(again.pictures, pictures.pictures)
-    assert np.array_equal(drawn(10, cache=cache).pictures, pictures.pictures[:10])
+    assert np.array_equal(again.images, pictures.images)
+    assert np.array_equal(drawn_dataset(10, cache=cache).pictures, pictures.images[:10])
     content = files[1].read_bytes()
     files[1].write_bytes(content[:-100] + b"x" * 100)
     with pytest.warns(AGOPWarning, match="not what was written there"):
-        repaired = drawn(FEW, cache=cache)
-    assert np.array_equal(repaired.pictures, pictures.pictures)
+        repaired = drawn_dataset(FEW, cache=cache)
+    assert np.array_equal(repaired.pictures, pictures.images)
     assert files[1].read_bytes() == content
     files[0].unlink()
-    assert np.array_equal(drawn(FEW, cache=cache).masks["dominant"], pictures.masks["dominant"])
+    assert np.array_equal(drawn_dataset(FEW, cache=cache).masks["dominant"], pictures.masks["dominant"])
     with pytest.raises(InputError, match="samples is 0"):
-        drawn(0, cache=cache)
+        drawn_dataset(0, cache=cache)
 
 
 def test_torchvisions_file_loads_into_our_resnet18_with_a_new_last_layer(tmp_path):
@@ -292,11 +295,11 @@ def test_scenes_are_told_apart_by_their_pictures_names(tmp_path):
     for place, question in enumerate(asked["questions"]):
         question["image_index"] = place
     path.write_text(json.dumps(asked))
-    found = official(tmp_path, 16)
+    found = official_dataset(tmp_path, 16)
     assert len(found.scenes) == 12
     assert len(set(found.scenes)) == 4
-    assert len({picture.tobytes() for picture in found.pictures[found.scenes == 0]}) == 1
-    assert len(official(tmp_path, 16, 5).scenes) == 5
+    assert len({picture.tobytes() for picture in found.images[found.scenes == 0]}) == 1
+    assert len(official_dataset(tmp_path, 16, 5).scenes) == 5
 
 
 @pytest.mark.slow

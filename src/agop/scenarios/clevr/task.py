@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agop.scenarios.clevr.render.things import MATERIALS
+from agop.scenarios.clevr.render.objects import MATERIALS
 
 # Kinds of masks: all objects, the queried object, all objects of its material.
 KINDS = ("all_objects", "single_object", "dominant")

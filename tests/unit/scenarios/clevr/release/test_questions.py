@@ -4,7 +4,7 @@ import pytest
 
 from agop.errors import InputError
 from agop.scenarios.clevr.release.questions import OfficialSample, asks_for_material, official_sample
-from agop.scenarios.clevr.render.things import MATERIALS
+from agop.scenarios.clevr.render.objects import MATERIALS
 from tests.clevr import official_object, official_question, official_scene
 
 

@@ -1,4 +1,4 @@
-"""The official files, whole and with parts that are wrong."""
+"""The reader of the official release: complete releases, and releases with missing or corrupt files."""
 
 import shutil
 import zipfile
@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from agop.errors import FileError, UnknownNameError
-from agop.scenarios.clevr.release.reader import read_release
-from agop.scenarios.clevr.render.drawn import sample_of
-from agop.scenarios.clevr.render.raycast import object_masks as rendered_masks
-from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.dataset import drawn_sample
+from agop.scenarios.clevr.release.samples import read_release
+from agop.scenarios.clevr.render.images import object_masks as rendered_masks
+from agop.scenarios.clevr.render.images import render
 from agop.scenarios.clevr.render.scene import random_scene
 from tests import clevr
 from tests.clevr import COLOURS, HEIGHT, RARE, WIDTH, name, object_masks, pillow_at_128, read, truth_file, write
@@ -28,7 +28,7 @@ def kept(release):
 
 
 def drops_only(release, index, reason):
-    """Whether, of the samples there would be, only that one was dropped."""
+    """Whether that sample, and no other, was dropped for that reason."""
     return kept(release) == [i for i in (2, 5, 9, 17) if i != index] and release.dropped == {RARE: 1, reason: 1}
 
 
@@ -36,8 +36,8 @@ def dropped(folder, index, reason):
     return drops_only(read_release(folder), index, reason)
 
 
-def faulty(folder, index, reason):
-    """A mask picture that cannot be used costs the dominant mask; the sample, where a ground truth is missing, too."""
+def only_mask_image_dropped(folder, index, reason):
+    """Whether an unusable mask image costs the dominant mask, and the sample only if a ground truth is missing."""
     release = read_release(folder)
     sample = next(sample for sample in release.samples if sample.question_index == index)
     assert (kept(release), release.without_dominant) == ([2, 5, 9, 17], 1)
@@ -46,29 +46,29 @@ def faulty(folder, index, reason):
     return dropped(folder, index, reason)
 
 
-def test_a_whole_release(folder):
-    heard = []
-    release = read_release(folder, heard.append)
-    assert release.found == {"scenes": 5, "questions": 6, "material questions": 5}
+def test_complete_release(folder):
+    messages = []
+    release = read_release(folder, messages.append)
+    assert release.totals == {"scenes": 5, "questions": 6, "material questions": 5}
     assert (kept(release), release.dropped, release.kept) == ([2, 5, 9, 17], {RARE: 1}, 4)
     assert [sample.label for sample in release.samples] == [0, 1, 0, 1]
     assert [sample.dominant for sample in release.samples] == [(0, 1, 2), (0, 1, 2, 3), (0, 1, 2), (0, 1, 2)]
-    assert heard[-1] == "checking the pictures and masks of 4 samples"
+    assert messages[-1] == "checking the images and masks of 4 samples"
     summary = release.summary()
-    assert "kept: 4 samples on 4 pictures, 2 metal and 2 rubber" in summary
+    assert "kept: 4 samples on 4 images, 2 metal and 2 rubber" in summary
     assert f"dropped: 1, {RARE}" in summary
 
 
-def test_pictures_are_squeezed_to_a_square(folder):
+def test_images_are_squeezed_to_a_square(folder):
     release = read_release(folder)
-    with Image.open(folder / "images" / name(1)) as whole:
-        expected = np.array(whole.convert("RGB").resize((16, 16), Image.BILINEAR))
-    found = release.picture(release.samples[1], 16)
-    assert (found.shape, found.dtype) == ((16, 16, 3), np.uint8)
-    assert np.array_equal(found, expected)
+    with Image.open(folder / "images" / name(1)) as file:
+        expected = np.array(file.convert("RGB").resize((16, 16), Image.BILINEAR))
+    image = release.image(release.samples[1], 16)
+    assert (image.shape, image.dtype) == ((16, 16, 3), np.uint8)
+    assert np.array_equal(image, expected)
 
 
-def test_masks_are_the_releases_own_where_it_has_them(folder):
+def test_masks_are_the_releases_ground_truths_where_it_has_them(folder):
     changed = np.zeros((128, 128), bool)
     changed[5:9, 7:60] = True
     np.save(truth_file(folder, "all_objects", 5), changed)
@@ -80,22 +80,22 @@ def test_masks_are_the_releases_own_where_it_has_them(folder):
     assert {mask.dtype for mask in masks.values()} == {np.dtype(bool)}
 
 
-def test_without_ground_truths_the_mask_picture_gives_the_same_masks(folder):
+def test_without_ground_truths_the_mask_images_give_the_same_masks(folder):
     release = read_release(folder)
     expected = [release.masks(sample) for sample in release.samples]
     for kind in ("single_object", "all_objects"):
         shutil.rmtree(truth_file(folder, kind, 0).parent)
-    found = read_release(folder)
-    assert found.samples == release.samples
-    for sample, masks in zip(found.samples, expected, strict=True):
-        again = found.masks(sample)
-        assert all(np.array_equal(again[kind], mask) for kind, mask in masks.items())
+    without = read_release(folder)
+    assert without.samples == release.samples
+    for sample, masks in zip(without.samples, expected, strict=True):
+        decoded = without.masks(sample)
+        assert all(np.array_equal(decoded[kind], mask) for kind, mask in masks.items())
 
 
-def test_colours_a_little_off_still_find_their_object(folder):
+def test_mask_colours_with_rounding_noise_still_match_their_object(folder):
     for path in (folder / "masks").iterdir():
-        with Image.open(path) as picture:
-            pixels = np.array(picture).astype(int)
+        with Image.open(path) as image:
+            pixels = np.array(image).astype(int)
         noise = np.random.default_rng(0).integers(-1, 2, pixels.shape)
         Image.fromarray((pixels + noise).clip(0, 255).astype(np.uint8)).save(path)
     truth_file(folder, "single_object", 2).unlink()
@@ -103,60 +103,60 @@ def test_colours_a_little_off_still_find_their_object(folder):
     assert np.array_equal(release.masks(release.samples[0])["single_object"], pillow_at_128(object_masks(5)[0]))
 
 
-def test_without_a_mask_picture_the_dominant_mask_is_left_out(folder):
+def test_without_a_mask_image_there_is_no_dominant_mask(folder):
     (folder / "masks" / name(1)).unlink()
     release = read_release(folder)
     assert kept(release) == [2, 5, 9, 17]
     assert release.masks(release.samples[1]).keys() == {"all_objects", "single_object"}
     assert release.without_dominant == 1
-    assert "1 without a mask picture that fits, left out of a bench" in release.summary()
+    assert "1 without a usable mask image, skipped by the benchmark" in release.summary()
 
 
-def test_no_mask_at_all_drops_the_sample(folder):
+def test_sample_without_any_mask_is_dropped(folder):
     (folder / "masks" / name(1)).unlink()
     truth_file(folder, "single_object", 5).unlink()
-    assert drops_only(read_release(folder), 5, "it has neither a ground truth nor a mask picture")
+    assert drops_only(read_release(folder), 5, "it has neither a ground truth nor a mask image")
 
 
-@pytest.mark.parametrize("spoil", [lambda content: content[: len(content) // 2], lambda content: b"", lambda _: b"no"])
-def test_a_broken_picture_drops_the_sample(folder, spoil):
-    for part, test, what in (("masks", faulty, "mask picture"), ("images", dropped, "picture")):
+@pytest.mark.parametrize("corrupt", [lambda data: data[: len(data) // 2], lambda _: b"", lambda _: b"no"])
+def test_sample_with_a_corrupt_image_is_dropped(folder, corrupt):
+    for part, test, what in (("masks", only_mask_image_dropped, "mask image"), ("images", dropped, "image")):
         path = folder / part / name(3)
-        path.write_bytes(spoil(path.read_bytes()))
-        assert test(folder, 9, f"its {what} is broken")
+        path.write_bytes(corrupt(path.read_bytes()))
+        assert test(folder, 9, f"its {what} is corrupt")
 
 
-def test_a_missing_picture_drops_the_sample(folder):
+def test_sample_with_a_missing_image_is_dropped(folder):
     (folder / "images" / name(3)).unlink()
     release = read_release(folder)
-    assert drops_only(release, 9, "its picture is missing")
-    assert "dropped: 1, its picture is missing" in release.summary()
+    assert drops_only(release, 9, "its image is missing")
+    assert "dropped: 1, its image is missing" in release.summary()
 
 
-def test_a_mask_picture_of_another_size_is_not_used(folder):
-    with Image.open(folder / "masks" / name(4)) as picture:
-        picture.resize((HEIGHT, WIDTH), Image.NEAREST).save(folder / "masks" / name(4))
-    assert faulty(folder, 17, "its mask picture has another size than its picture")
+def test_mask_image_of_another_size_is_not_used(folder):
+    with Image.open(folder / "masks" / name(4)) as image:
+        image.resize((HEIGHT, WIDTH), Image.NEAREST).save(folder / "masks" / name(4))
+    assert only_mask_image_dropped(folder, 17, "its mask image and its image differ in size")
 
 
-def test_another_scenes_mask_picture_is_not_used(folder):
+def test_mask_image_of_another_scene_is_not_used(folder):
     scenes = read(folder, "scenes")
-    for thing in scenes[3]["objects"]:
-        thing["mask_color"] = [1.0, 1.0, 1.0]
+    for record in scenes[3]["objects"]:
+        record["mask_color"] = [1.0, 1.0, 1.0]
     write(folder, "scenes", scenes)
-    assert faulty(folder, 9, "its mask picture's colours are not those of the scene's objects")
+    assert only_mask_image_dropped(folder, 9, "its mask image's colours don't match the scene's objects")
 
 
 @pytest.mark.parametrize("truth", [
     np.ones((1, 128, 128), bool), np.ones(128, bool), np.ones((128, 4), bool), np.full((128, 128), 0.5),
     np.full((128, 128), np.nan), np.full((128, 128), "a"),
 ])  # fmt: skip
-def test_a_ground_truth_that_is_no_mask_drops_the_sample(folder, truth):
+def test_sample_whose_ground_truth_is_not_a_mask_is_dropped(folder, truth):
     np.save(truth_file(folder, "all_objects", 9), truth)
     assert drops_only(read_release(folder), 9, "its ground truth is not a two-dimensional mask of true and false")
 
 
-def test_a_ground_truth_of_another_size_or_of_numbers_is_fine(folder):
+def test_ground_truths_of_other_sizes_and_of_numbers_are_read(folder):
     numbers = np.zeros((16, 24), np.uint8)
     numbers[3:6, 5:9] = 1
     np.save(truth_file(folder, "all_objects", 9), numbers)
@@ -165,28 +165,28 @@ def test_a_ground_truth_of_another_size_or_of_numbers_is_fine(folder):
     assert np.array_equal(release.masks(release.samples[2])["all_objects"], numbers == 1)
 
 
-def test_an_empty_mask_drops_the_sample(folder):
+def test_sample_with_an_empty_mask_is_dropped(folder):
     np.save(truth_file(folder, "single_object", 9), np.zeros((128, 128), bool))
     assert drops_only(read_release(folder), 9, "one of its masks is empty")
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x93NUMPY\x01\x00v\x00{'descr'"])
-def test_a_broken_ground_truth_drops_the_sample(folder, content):
+def test_sample_with_a_corrupt_ground_truth_is_dropped(folder, content):
     truth_file(folder, "single_object", 9).write_bytes(content)
-    assert drops_only(read_release(folder), 9, "its ground truth is broken")
+    assert drops_only(read_release(folder), 9, "its ground truth is corrupt")
 
 
 class Trap:
-    """What an attacker would pickle."""
+    """A pickle that runs code when loaded."""
 
-    opened = False
+    loaded = False
 
     def __reduce__(self):
-        return setattr, (Trap, "opened", True)
+        return setattr, (Trap, "loaded", True)
 
 
 @pytest.mark.parametrize("as_array", [True, False])
-def test_a_pickle_is_refused_and_named(folder, as_array):
+def test_pickle_raises_and_is_not_loaded(folder, as_array):
     import pickle
 
     path = truth_file(folder, "single_object", 9)
@@ -196,10 +196,10 @@ def test_a_pickle_is_refused_and_named(folder, as_array):
         path.write_bytes(pickle.dumps(Trap()))
     with pytest.raises(FileError, match=r"single_object/9\.npy in .* is a pickle"):
         read_release(folder)
-    assert not Trap.opened
+    assert not Trap.loaded
 
 
-def test_questions_without_a_scene_and_not_in_form_are_counted(folder):
+def test_questions_without_a_scene_or_in_another_format_are_counted(folder):
     questions = read(folder, "simple_questions")
     questions[0]["image_filename"] = "CLEVR_unique_000099.png"
     questions[1]["program"][-2]["_output"] = 99
@@ -207,20 +207,20 @@ def test_questions_without_a_scene_and_not_in_form_are_counted(folder):
     write(folder, "simple_questions", questions)
     release = read_release(folder)
     assert kept(release) == [17]
-    odd = "the question or its scene is not in the official form"
-    assert release.dropped == {RARE: 1, "its scene is missing": 1, odd: 2}
-    assert release.kept + sum(release.dropped.values()) == release.found["material questions"]
+    malformed = "the question or its scene is not in the official format"
+    assert release.dropped == {RARE: 1, "its scene is missing": 1, malformed: 2}
+    assert release.kept + sum(release.dropped.values()) == release.totals["material questions"]
 
 
-def test_a_name_in_the_json_does_not_lead_out_of_the_folder(folder):
+def test_file_names_in_the_json_cannot_point_outside_the_folder(folder):
     shutil.move(folder / "images" / name(3), folder.parent / name(3))
     scenes = read(folder, "scenes")
     scenes[3]["image_filename"] = f"../../{name(3)}"
     write(folder, "scenes", scenes)
-    assert drops_only(read_release(folder), 9, "its picture is missing")
+    assert drops_only(read_release(folder), 9, "its image is missing")
 
 
-def test_complex_questions_tell_the_single_object_from_the_mask_picture(folder):
+def test_complex_questions_get_the_single_object_from_the_mask_image(folder):
     (folder / "CLEVR-XAI_simple_questions.json").rename(folder / "CLEVR-XAI_complex_questions.json")
     release = read_release(folder, questions="complex")
     assert kept(release) == [2, 5, 9, 17]
@@ -230,14 +230,14 @@ def test_complex_questions_tell_the_single_object_from_the_mask_picture(folder):
 
 
 def zipped(folder, out, top=""):
-    """The two official archives of a folder."""
+    """Pack a folder into the two official archives."""
     out.mkdir()
     parts = {"CLEVR-XAI_v1.0.zip": False, "CLEVR-XAI_v1.0_images_masks.zip": True}
-    for archive, pictures in parts.items():
+    for archive, of_images in parts.items():
         with zipfile.ZipFile(out / archive, "w") as file:
-            file.writestr(f"__MACOSX/{top}._CLEVR-XAI_scenes.json", "what macOS adds")
+            file.writestr(f"__MACOSX/{top}._CLEVR-XAI_scenes.json", "added by macOS")
             for path in sorted(folder.rglob("*.*")):
-                if (path.suffix == ".png") == pictures:
+                if (path.suffix == ".png") == of_images:
                     file.write(path, f"{top}{path.relative_to(folder)}")
     return out
 
@@ -247,12 +247,12 @@ def same(release, other):
         one, two = release.masks(sample), other.masks(sample)
         assert one.keys() == two.keys()
         assert all(np.array_equal(one[kind], two[kind]) for kind in one)
-        assert np.array_equal(release.picture(sample, 8), other.picture(sample, 8))
+        assert np.array_equal(release.image(sample, 8), other.image(sample, 8))
     return release.samples == other.samples and release.summary() == other.summary()
 
 
 @pytest.mark.parametrize("top", ["", "CLEVR-XAI_v1.0/"])
-def test_both_archives_give_what_the_folder_gives(folder, tmp_path, top):
+def test_archives_give_the_same_as_the_unpacked_folder(folder, tmp_path, top):
     archives = zipped(folder, tmp_path / "zips", top)
     expected = read_release(folder)
     before = sorted(tmp_path.rglob("*"))
@@ -262,7 +262,7 @@ def test_both_archives_give_what_the_folder_gives(folder, tmp_path, top):
     assert sorted(tmp_path.rglob("*")) == before  # nothing is unpacked
 
 
-def test_a_folder_unpacked_in_a_folder_and_half_unpacked(folder, tmp_path):
+def test_subfolders_and_half_unpacked_folders_are_read(folder, tmp_path):
     expected = read_release(folder)
     nested = tmp_path / "nested"
     shutil.copytree(folder, nested / "CLEVR-XAI_v1.0")
@@ -275,53 +275,51 @@ def test_a_folder_unpacked_in_a_folder_and_half_unpacked(folder, tmp_path):
     assert same(read_release(nested), expected)
 
 
-def test_a_damaged_member_drops_its_sample_and_a_damaged_archive_is_an_error(folder, tmp_path):
+def test_corrupt_member_drops_its_sample_and_corrupt_archive_raises(folder, tmp_path):
     archives = zipped(folder, tmp_path / "zips")
     path = archives / "CLEVR-XAI_v1.0_images_masks.zip"
-    content, damage = bytearray(path.read_bytes()), (folder / "images" / name(3)).read_bytes()[60:80]
-    place = bytes(content).index(damage)
+    content, member = bytearray(path.read_bytes()), (folder / "images" / name(3)).read_bytes()
+    place = bytes(content).index(member[60:80])
     content[place : place + 4] = b"\0\0\0\0"
     path.write_bytes(content)
-    assert drops_only(read_release(archives), 9, "its picture is broken")
+    assert drops_only(read_release(archives), 9, "its image is corrupt")
     path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(FileError, match=r"images_masks\.zip is not a whole zip archive.*get it again"):
+    with pytest.raises(FileError, match=r"images_masks\.zip is not a valid zip archive.*download it again"):
         read_release(archives)
 
 
 @pytest.mark.parametrize("what", ["scenes", "simple_questions"])
-def test_truncated_json_is_named(folder, what):
+def test_truncated_json_raises_with_its_name(folder, what):
     path = folder / f"CLEVR-XAI_{what}.json"
     content = path.read_text()
     path.write_text(content[: len(content) // 2])
-    with pytest.raises(FileError, match=rf"CLEVR-XAI_{what}\.json in .* is not whole JSON"):
+    with pytest.raises(FileError, match=rf"CLEVR-XAI_{what}\.json in .* is not valid JSON"):
         read_release(folder)
     path.write_text('{"info": 1}')
     with pytest.raises(FileError, match=rf"CLEVR-XAI_{what}\.json in .* has no list of"):
         read_release(folder)
 
 
-def test_what_is_no_release_says_where_to_get_one(folder, tmp_path):
+def test_folders_without_a_release_raise_with_the_download_page(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("x")
-    for path, said in (("empty", "holds no CLEVR-XAI_scenes"), ("gone", "not there"), ("file.txt", "neither")):
-        with pytest.raises(FileError, match=rf"{said}.*download .*github\.com/ahmedmagdiosman/clevr-xai/releases"):
+    for path, problem in (("empty", "has no CLEVR-XAI_scenes"), ("gone", "doesn't exist"), ("file.txt", "neither")):
+        with pytest.raises(FileError, match=rf"{problem}.*download .*github\.com/ahmedmagdiosman/clevr-xai/releases"):
             read_release(tmp_path / path)
     shutil.rmtree(folder / "images")
-    with pytest.raises(
-        FileError, match=r"no sample that can be used.*images_masks\.zip.*4 dropped: its picture is mis"
-    ):
+    with pytest.raises(FileError, match=r"no usable sample.*images_masks\.zip.*4 dropped: its image is mis"):
         read_release(folder)
 
 
-def test_rendered_scenes_are_read_back_as_they_were_written(tmp_path):
-    """Several scenes, image sizes and queried objects, through files: labels, objects, masks and images."""
+def test_reader_returns_rendered_scenes_as_they_were_written(tmp_path):
+    """Labels, objects, masks and images of several scenes, with and without ground-truth files."""
     drawn = []
     for number in range(4):
-        index, sample = sample_of(0, number)
+        index, sample = drawn_sample(0, number)
         scene = random_scene(0, index)
         objects = [
-            clevr.official_object(f"{thing.size} {thing.color} {thing.shape}", thing.material, colour)
-            for thing, colour in zip(scene.things, COLOURS, strict=False)
+            clevr.official_object(f"{each.size} {each.color} {each.shape}", each.material, colour)
+            for each, colour in zip(scene.objects, COLOURS, strict=False)
         ]
         record = clevr.official_scene(number, objects)
         drawn.append((sample, record, render(scene, 96, 64, 1), rendered_masks(scene, 96, 64)))
@@ -343,4 +341,4 @@ def test_rendered_scenes_are_read_back_as_they_were_written(tmp_path):
             read_masks = release.masks(sample)
             assert read_masks.keys() == kinds.keys()
             assert all(np.array_equal(read_masks[kind], pillow_at_128(mask)) for kind, mask in kinds.items())
-            assert np.array_equal(release.picture(sample, 32), Image.fromarray(image).resize((32, 32), Image.BILINEAR))
+            assert np.array_equal(release.image(sample, 32), Image.fromarray(image).resize((32, 32), Image.BILINEAR))
