@@ -36,7 +36,7 @@ Progress = Callable[[float], None]
 
 def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
     """Compute cells of one scenario and background into folder/cells/NAME, their networks trained together."""
-    scenario = scenarios.get(cells[0].scenario).configured(spec.options)
+    scenario = scenarios.get(cells[0].scenario).with_options(spec.options)
     torch.set_num_threads(scenario.threads)
     parts = [_part(folder, cell) for cell in cells]
     data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]
@@ -65,7 +65,7 @@ def _part(folder: Path, cell: Cell) -> Path:
 
 
 def _watcher(scenario: Scenario, spec: RunSpec, validation: Split) -> Callable[[nn.Module, AGOP], list[Row]]:
-    few = validation.first(scenario.watched)
+    few = validation.first(scenario.snapshot_images)
 
     def watch(model: nn.Module, prior: AGOP) -> list[Row]:
         right = row("model", "accuracy", accuracy(model, validation.images, validation.labels), len(validation))

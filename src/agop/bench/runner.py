@@ -71,7 +71,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
 
     return {
         "command": command_line(),
-        "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
+        "network": scenarios.get(spec.scenarios[0]).with_options(spec.options).description,
         "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
         "methods": methods.descriptions(spec.methods),
         "metrics": {name: metrics.get(name).described(spec.steps) for name in spec.metrics},
@@ -103,7 +103,7 @@ def _computed(spec: RunSpec, share: list[list[Cell]], folder: Path, jobs: int) -
 def _threads(spec: RunSpec) -> int:
     from agop import scenarios
 
-    return scenarios.get(spec.scenarios[0]).configured(spec.options).threads
+    return scenarios.get(spec.scenarios[0]).with_options(spec.options).threads
 
 
 def _groups(cells: list[Cell], jobs: int) -> list[list[Cell]]:

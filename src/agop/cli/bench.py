@@ -94,7 +94,7 @@ def clevr_xai(
 
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
-    get("clevr-xai").configured(spec.options).network()  # a file or package that is missing is told at once
+    get("clevr-xai").with_options(spec.options).network()  # a file or package that is missing is told at once
     processes = _processes(jobs)
     notes = [] if data is None else [read_release(data).summary()]
 
