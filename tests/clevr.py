@@ -1,9 +1,12 @@
-"""A small CLEVR-XAI release, written in the layout of its published description."""
+"""A small CLEVR-XAI release in the layout of its published description, and a filled cache of drawn scenes."""
 
 import json
 
 import numpy as np
 from PIL import Image
+
+from agop.scenarios.clevr import dataset
+from agop.scenarios.clevr.cache import write_chunk
 
 WIDTH, HEIGHT = 48, 32
 # Mask colours (sRGB), one per object of a scene.
@@ -126,3 +129,19 @@ def write(folder, what, records):
 
 def read(folder, what):
     return json.loads((folder / f"CLEVR-XAI_{what}.json").read_text())[what.split("_")[-1]]
+
+
+def fill_cache(cache, samples, size=64):
+    """Fill the cache of drawn scenes with random pixels and square masks, so that a run draws nothing."""
+    random, folder = np.random.default_rng(0), cache / "clevr" / f"v{dataset._VERSION}-seed0-{size}"
+    for chunk in range(-(-samples // dataset._CHUNK)):
+        masks = np.zeros((dataset._CHUNK, 3, size, size), bool)
+        for kind, side in enumerate((30, 10, 20)):  # all objects, the single one, the dominant ones
+            masks[:, kind, 5 : 5 + side, 5 : 5 + side] = True
+        arrays = {
+            "pictures": random.integers(0, 256, (dataset._CHUNK, size, size, 3), dtype=np.uint8),
+            "labels": random.integers(0, 2, dataset._CHUNK),
+            "scenes": chunk * dataset._CHUNK + np.arange(dataset._CHUNK),
+            "masks": np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
+        }
+        write_chunk(folder, chunk, arrays)

@@ -66,7 +66,7 @@ def test_it_says_what_it_is(name):
 
 @pytest.mark.parametrize("name", scenarios.names())
 def test_a_scenario_gives_its_network_what_it_needs(name):
-    scenario = scenarios.get(name).with_options({"samples": 20} if name == "clevr-xai" else {})
+    scenario = scenarios.get(name).with_options({"samples": 20, "size": 32} if name == "clevr-xai" else {})
     for background in scenario.backgrounds:
         if background == "official":
             continue  # these are read from a user's files

@@ -1,174 +1,83 @@
-"""The second benchmark: its data on both sides of the split, its networks, and a run of it, killed and gone on with."""
+"""CLEVR-XAI as a scenario: its split, its options, and runs of the benchmark."""
 
-import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from agop.cli.bench import app
-from agop.errors import AGOPError, AGOPWarning, InputError, ModelError, UnknownNameError
-from agop.networks import ResNet18
-from agop.networks.pretrained import efficientnet_lite0, resnet18
+from agop.bench.cell import run_cells
+from agop.errors import InputError, UnknownNameError
 from agop.pictures.preprocessing import IMAGENET
 from agop.report.claims import check
 from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.rows import read
-from agop.scenarios.clevr.cache import cache_folder
-from agop.scenarios.clevr.dataset import drawn_dataset, drawn_masks, drawn_sample, official_dataset, unique_objects
-from agop.scenarios.clevr.render.images import object_masks, render
-from agop.scenarios.clevr.render.objects import SceneObject
-from agop.scenarios.clevr.render.scene import random_scene
+from agop.runs.spec import RunSpec
+from agop.scenarios.clevr.dataset import Dataset
 from agop.scenarios.clevr_xai import by_scene, clevr_xai
-from tests.clevr import write_official
+from tests.clevr import fill_cache, write_official
+from tests.command import run
 
-FEW = 60
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    return drawn_dataset(FEW, jobs=2)
+KINDS = ("all_objects", "single_object", "dominant")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_no_scene_is_on_both_sides(seed):
-    scenes = np.random.default_rng(3).integers(0, 40, 200)  # about five questions a scene
+def test_no_scene_is_in_both_splits(seed):
+    scenes = np.random.default_rng(3).integers(0, 40, 200)  # about five questions per scene
     training, validation = by_scene(scenes, seed)
     assert sorted([*training, *validation]) == list(range(200))
     assert not set(scenes[training]) & set(scenes[validation])
     assert 155 < len(training) < 172
 
 
-def test_one_question_a_scene_gives_the_papers_numbers():
+def test_one_question_per_scene_gives_the_papers_numbers():
     training, validation = by_scene(np.arange(4952), 0)
     assert (len(training), len(validation)) == (3962, 990)
 
 
-def test_the_split_is_made_by_the_seed_and_no_picture_is_in_both_parts():
-    scenario = clevr_xai(samples=FEW)
+@pytest.fixture
+def dataset(monkeypatch):
+    """Random images and masks in place of drawn scenes."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (60, 16, 16, 3), dtype=np.uint8)
+    masks = {kind: random.random((60, 16, 16)) < 0.5 for kind in KINDS}
+    random_dataset = Dataset(images, random.integers(0, 2, 60), np.arange(60), masks)
+    monkeypatch.setattr("agop.scenarios.clevr_xai.drawn_dataset", lambda samples, size: random_dataset)
+    return random_dataset
+
+
+def test_seed_decides_the_split_and_no_image_is_in_both_parts(dataset):
+    scenario = clevr_xai(samples=60)
     training, validation, test = scenario.splits("drawn", 0, "all_objects")
     assert (len(training), len(validation)) == (48, 12)
     assert test is validation
-    digests = [{hashlib.sha256(image.numpy().tobytes()).digest() for image in part.images} for part in (training, test)]
-    assert [len(part) for part in digests] == [48, 12]
-    assert not digests[0] & digests[1]
-    other = scenario.splits("drawn", 1, "single_object")
+    contents = [{image.numpy().tobytes() for image in part.images} for part in (training, test)]
+    assert [len(part) for part in contents] == [48, 12]
+    assert not contents[0] & contents[1]
+    again, other = scenario.splits("drawn", 0, "all_objects"), scenario.splits("drawn", 1, "single_object")
+    assert torch.equal(again[1].images, validation.images)
     assert not torch.equal(other[1].images, validation.images)
     assert set(training.others) == {"single_object", "dominant"}
     assert set(other[0].others) == {"all_objects", "dominant"}
 
 
-def test_images_are_normalised_as_imagenet_has_it(pictures):
-    _, validation, _ = clevr_xai(samples=FEW).splits("drawn", 0, "all_objects")
-    _, rows = by_scene(pictures.scenes, 0)
-    red = pictures.images[rows[0], 5, 7, 0] / 255
-    assert validation.images[0, 0, 5, 7] == pytest.approx((red - IMAGENET["mean"][0]) / IMAGENET["std"][0], abs=1e-5)
-
-
-def test_drawn_samples_are_the_task(pictures):
-    """Each is what a question about its scene asks; the masks lie in one another; labels are both there."""
-    for number in (0, 7, 59):
-        index, sample = drawn_sample(0, number)
-        scene = random_scene(0, index)
-        assert pictures.scenes[number] == index
-        assert sample.queried in unique_objects(scene.objects)
-        things = scene.objects
-        material = things[sample.queried].material
-        assert pictures.labels[number] == ("metal", "rubber").index(material) == sample.label
-        assert sum(thing.material == material for thing in things) >= 0.6 * len(things)
-        assert sample.dominant == tuple(i for i, thing in enumerate(things) if thing.material == material)
-        assert np.array_equal(pictures.images[number], render(scene, 64, 64))
-        assert np.array_equal([pictures.masks[kind][number] for kind in pictures.masks], drawn_masks(scene, sample, 64))
-        exact = object_masks(scene, 64, 64).any(axis=0)
-        assert (pictures.masks["all_objects"][number] & exact).sum() > 0.95 * exact.sum()
-    everything, single, dominant = (pictures.masks[kind] for kind in ("all_objects", "single_object", "dominant"))
-    assert not (dominant & ~everything).any()
-    assert not (single & ~dominant).any()
-    assert single.any(axis=(1, 2)).all()
-    assert 10 < pictures.labels.sum() < 50
-    assert len(set(pictures.scenes)) == FEW
-
-
-def test_questions_are_only_about_objects_that_are_unique_without_their_material():
-    red, blue = (
-        SceneObject("cube", "small", "metal", "red", 0, 0, 0),
-        SceneObject("cube", "small", "metal", "blue", 0, 0, 0),
-    )
-    twin = replace(red, material="rubber")
-    assert unique_objects([red, twin, blue]) == [2]
-    assert unique_objects([red, twin]) == []
-    assert unique_objects([red, replace(red, size="large"), replace(red, shape="sphere")]) == [0, 1, 2]
-
-
-@pytest.mark.slow
-def test_masks_cover_what_the_paper_says():
-    """16.2 and 2.3 % of the pixels, to within a percentage point; the error of a mean over 300 is about 0.4 points."""
-    samples = [drawn_sample(1, number) for number in range(300)]
-    masks = [drawn_masks(random_scene(1, index), sample, 64) for index, sample in samples]
-    covered = np.stack(masks).mean(axis=(0, 2, 3))
-    assert covered[0] == pytest.approx(0.162, abs=0.014)
-    assert covered[1] == pytest.approx(0.023, abs=0.01)
-
-
-def test_the_cache_is_used_checked_and_repaired(pictures, tmp_path):
-    shutil.copytree(cache_folder(), tmp_path, dirs_exist_ok=True)
-    cache, files = tmp_path, sorted(tmp_path.glob("clevr/*/*.npz"))[:3]
-    assert len(files) == 3
-    assert str(cache_folder()) == os.environ["AGOP_CACHE"]
-    then = [path.stat().st_mtime_ns for path in files]
-    again = drawn_dataset(FEW, cache=cache)
-    assert [path.stat().st_mtime_ns for path in files] == then
-    assert np.array_equal(again.images, pictures.images)
-    assert np.array_equal(drawn_dataset(10, cache=cache).pictures, pictures.images[:10])
-    content = files[1].read_bytes()
-    files[1].write_bytes(content[:-100] + b"x" * 100)
-    with pytest.warns(AGOPWarning, match="not what was written there"):
-        repaired = drawn_dataset(FEW, cache=cache)
-    assert np.array_equal(repaired.pictures, pictures.images)
-    assert files[1].read_bytes() == content
-    files[0].unlink()
-    assert np.array_equal(drawn_dataset(FEW, cache=cache).masks["dominant"], pictures.masks["dominant"])
-    with pytest.raises(InputError, match="samples is 0"):
-        drawn_dataset(0, cache=cache)
-
-
-def test_torchvisions_file_loads_into_our_resnet18_with_a_new_last_layer(tmp_path):
-    torch.manual_seed(0)
-    given = ResNet18(1000)
-    torch.save(given.state_dict(), tmp_path / "resnet18-f37072fd.pth")
-    model = resnet18(2, tmp_path / "resnet18-f37072fd.pth")
-    assert model.fc.out_features == 2
-    for name, value in given.state_dict().items():
-        assert name.startswith("fc.") or torch.equal(model.state_dict()[name], value)
-    torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "wrong.pth")
-    with pytest.raises(ModelError, match=r"wrong\.pth does not fit"):
-        resnet18(2, tmp_path / "wrong.pth")
-    torch.save(given, tmp_path / "pickled.pth")
-    with pytest.raises(OSError, match="could run code"):
-        resnet18(2, tmp_path / "pickled.pth")
-
-
-def test_efficientnet_brings_real_imagenet_weights():
-    """Its features tell more than noise: the first layer's weights are far from a random start's, and fixed."""
-    torch.manual_seed(0)
-    first = efficientnet_lite0(2)
-    torch.manual_seed(1)
-    second = efficientnet_lite0(2)
-    assert torch.equal(first._conv_stem.weight, second._conv_stem.weight)
-    assert not torch.equal(first._fc.weight, second._fc.weight)
-    assert first._bn0.running_var.std() > 0.1  # statistics of real pictures
-    with torch.no_grad():
-        assert first.eval()(torch.randn(2, 3, 64, 64)).shape == (2, 2)
+def test_images_labels_and_masks_belong_together(dataset):
+    """Images are normalised by ImageNet's mean and standard deviation."""
+    _, validation, _ = clevr_xai(samples=60).splits("drawn", 0, "dominant")
+    _, rows = by_scene(dataset.scenes, 0)
+    for place, row in enumerate(rows):
+        red = dataset.images[row, 5, 7, 0] / 255
+        expected = (red - IMAGENET["mean"][0]) / IMAGENET["std"][0]
+        assert validation.images[place, 0, 5, 7] == pytest.approx(expected, abs=1e-5)
+        assert validation.labels[place] == dataset.labels[row]
+        assert np.array_equal(validation.masks[place], dataset.masks["dominant"][row])
+        assert np.array_equal(validation.others["single_object"][place], dataset.masks["single_object"][row])
 
 
 @pytest.mark.parametrize(
@@ -176,142 +85,143 @@ def test_efficientnet_brings_real_imagenet_weights():
     [
         ({"network": "resnet81"}, UnknownNameError, "did you mean 'resnet18'"),
         ({"recipe": "shrot"}, UnknownNameError, "did you mean 'short'"),
-        ({"network": "efficientnet-lite0", "weights": "x.pth"}, InputError, "brings its own weights"),
+        ({"network": "efficientnet-lite0", "weights": "x.pth"}, InputError, "has its own weights"),
         ({"samples": 3}, InputError, "samples is 3"),
         ({"sampels": 30}, UnknownNameError, "did you mean 'samples'"),
     ],
 )
-def test_wrong_options(options, error, message):
+def test_wrong_options_raise(options, error, message):
     with pytest.raises(error, match=message):
         clevr_xai(**options)
 
 
 QUICK = ("bench", "clevr-xai", "--quick", "--metric", "iou", "--metric", "energy", "--metric", "deletion")
-METHODS = (
-    "--method",
-    "vanilla",
-    "--method",
-    "agop-global",
-    "--method",
-    "agop-global@training",
-    "--method",
-    "mean-mask",
-)
+METHODS = ("vanilla", "agop-global", "agop-global@training", "mean-mask")
+SELECTED = [word for method in METHODS for word in ("--method", method)]
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "agop", *map(str, arguments)]
-
-
-def run(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
+# A worker's two threads sleep while they wait for each other: spinning is slow on a busy machine.
+NO_SPINNING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clevr") / "run"
-    done = run(*QUICK, *METHODS, "--out", folder)
-    assert done.returncode == 0, done.stderr
-    assert "AGOP-Global is above IG in mIoU" in done.stdout
-    return folder
+def drawn_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clevr")
+    fill_cache(folder / "cache", 200)
+    result = run(*QUICK, *SELECTED, "--out", "run", folder=folder, AGOP_CACHE=str(folder / "cache"), **NO_SPINNING)
+    assert result.returncode == 0, result.stderr
+    assert "AGOP-Global is above IG in mIoU" in result.stdout
+    return folder / "run"
 
 
 @pytest.mark.slow
-def test_a_run_has_every_kind_of_mask_and_both_priors(whole):
-    rows = read(whole)
-    assert {row["masks"] for row in rows} == {"all_objects", "single_object", "dominant"}
-    scored = {(row["masks"], row["method"], row["metric"]): row["value"] for row in rows}
-    assert scored["all_objects", "agop-global", "iou"] != scored["all_objects", "agop-global@training", "iou"]
-    assert ("single_object", "vanilla", "deletion") not in scored
-    assert scored["all_objects", "mean-mask", "energy"] > scored["single_object", "mean-mask", "energy"]
-    cell = whole / "cells" / "clevr-xai-drawn-000"
+def test_run_has_every_kind_of_mask_and_both_priors(drawn_run):
+    rows = read(drawn_run)
+    assert {row["masks"] for row in rows} == set(KINDS)
+    values = {(row["masks"], row["method"], row["metric"]): row["value"] for row in rows}
+    assert values["all_objects", "agop-global", "iou"] != values["all_objects", "agop-global@training", "iou"]
+    assert ("single_object", "vanilla", "deletion") not in values
+    assert values["all_objects", "mean-mask", "energy"] > values["single_object", "mean-mask", "energy"]
+    cell = drawn_run / "cells" / "clevr-xai-drawn-000"
     assert (cell / "agop.safetensors").exists()
     assert (cell / "agop-training.safetensors").exists()
     assert not (cell / "training.pt").exists()
 
 
 @pytest.mark.slow
-def test_reports_of_a_run_have_intervals_over_samples(whole):
-    found = Run(whole)
-    estimate = found.estimate("clevr-xai", "drawn", "vanilla", "energy")
-    row = next(r for r in found.rows if (r["masks"], r["method"], r["metric"]) == ("all_objects", "vanilla", "energy"))
+def test_report_of_a_run_has_intervals_over_samples(drawn_run):
+    report = Run(drawn_run)
+    estimate = report.estimate("clevr-xai", "drawn", "vanilla", "energy")
+    key = ("all_objects", "vanilla", "energy")
+    row = next(row for row in report.rows if (row["masks"], row["method"], row["metric"]) == key)
     assert estimate.mean == pytest.approx(row["value"])
     assert len(estimate.values) == row["n"] == 20
     assert estimate.interval[0] < estimate.mean < estimate.interval[1]
-    text = registry.get("markdown")(found)
+    text = registry.get("markdown")(report)
     assert "trained from scratch (no ImageNet weights given)" in text
     assert "200 scenes drawn offline" in text
     assert "single_object masks" in text
     assert "0.124" in text  # the paper's mIoU of vanilla
-    data = json.loads(registry.get("json")(found))
-    assert [table["masks"] for table in data["tables"]] == ["all_objects", "single_object", "dominant"]
-    verdicts = {checked.claim: checked.verdict for checked in check(found)}
-    assert verdicts["AGOP-Global is above IG in mIoU"] == "undecided"  # IG was not in this run
+    tables = json.loads(registry.get("json")(report))["tables"]
+    assert [table["masks"] for table in tables] == list(KINDS)
+    verdicts = {checked.claim: checked.verdict for checked in check(report)}
+    assert verdicts["AGOP-Global is above IG in mIoU"] == "undecided"  # IG wasn't in this run
+
+
+@pytest.fixture
+def one_thread(monkeypatch):
+    """One thread in this process, also when a cell asks for two."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "set_num_threads", lambda count: None)
+        yield
+    torch.set_num_threads(threads)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from agop.bench.cell import run_cells
+from agop.runs.spec import RunSpec
+
+torch.set_num_threads(1)
+torch.set_num_threads = lambda count: None
+folder = Path(sys.argv[1])
+spec = RunSpec.load(folder)
+checkpoint = folder / "cells" / ".clevr-xai-drawn-000.part" / "training.pt"
+run_cells(spec, spec.cells(), folder, lambda _: checkpoint.exists() and os.kill(os.getpid(), signal.SIGKILL))
+"""
 
 
 @pytest.mark.slow
-def test_killed_after_an_epoch_it_goes_on_and_ends_with_the_same_rows(tmp_path):
-    """Two epochs by a recipe of this test; the process is killed when the first checkpoint is there."""
-    script = tmp_path / "go.py"
-    script.write_text(
-        "import sys; from dataclasses import replace; from pathlib import Path\n"
-        "from agop.runs.spec import RunSpec; from agop.bench.cell import run_cells\n"
-        "spec = RunSpec('clevr-xai', ('clevr-xai',), ('drawn',), 1, ('vanilla', 'agop-global@training'), ('iou',),\n"
-        "               masks='all_objects', epochs=3, test_images=8, options={'samples': 60})\n"
-        "run_cells(spec, spec.cells(), Path(sys.argv[1]), lambda done: None)\n"
-    )
+def test_killed_run_resumes_from_its_checkpoint_with_equal_bytes(tmp_path, one_thread, monkeypatch):
+    monkeypatch.setenv("AGOP_CACHE", str(tmp_path / "cache"))
+    fill_cache(tmp_path / "cache", 20, size=32)
+    spec = RunSpec(
+        "clevr-xai", ("clevr-xai",), ("drawn",), 1, ("vanilla", "agop-global@training"), ("iou",),
+        masks="all_objects", epochs=3, test_images=2, options={"samples": 20, "size": 32},
+    )  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([sys.executable, script, whole], check=True)
-    process = subprocess.Popen([sys.executable, script, killed])
+    run_cells(spec, spec.cells(), whole, lambda done: None)
+    spec.save(killed)
+    process = subprocess.run([sys.executable, "-c", KILLED, killed], check=False)
+    assert process.returncode == -signal.SIGKILL
     checkpoint = killed / "cells" / ".clevr-xai-drawn-000.part" / "training.pt"
-    while not checkpoint.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert torch.load(checkpoint, weights_only=True)["epoch"] < 3
-    subprocess.run([sys.executable, script, killed], check=True)
+    assert torch.load(checkpoint, weights_only=True)["epoch"] == 1
+    run_cells(spec, spec.cells(), killed, lambda done: None)
     for name in ("rows.jsonl", "convergence.jsonl", "checkpoint.safetensors", "agop-training.safetensors"):
-        path = f"cells/clevr-xai-drawn-000/{name}"
+        path = Path("cells/clevr-xai-drawn-000") / name
         assert (killed / path).read_bytes() == (whole / path).read_bytes(), name
 
 
-@pytest.mark.slow
-def test_without_mask_pictures_the_ground_truths_are_scored(tmp_path):
+@pytest.fixture
+def release(tmp_path):
     scenes = {index: ("mmmrr", "rrrrm")[index % 2] for index in range(20)}
     write_official(tmp_path / "release", scenes, {index: index for index in scenes})
-    shutil.rmtree(tmp_path / "release" / "masks")
-    done = run(*QUICK, *METHODS[:2], "--data", tmp_path / "release", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert {row["masks"] for row in read(tmp_path / "run")} == {"all_objects", "single_object"}
-
-
-def test_scenes_are_told_apart_by_their_pictures_names(tmp_path):
-    """Whatever index a question gives: the split must not put a picture on both sides."""
-    scenes = dict.fromkeys(range(4), "mmm")
-    write_official(tmp_path, scenes, {index: index % 4 for index in range(12)})
-    path = tmp_path / "CLEVR-XAI_simple_questions.json"
-    asked = json.loads(path.read_text())
-    for place, question in enumerate(asked["questions"]):
-        question["image_index"] = place
-    path.write_text(json.dumps(asked))
-    found = official_dataset(tmp_path, 16)
-    assert len(found.scenes) == 12
-    assert len(set(found.scenes)) == 4
-    assert len({picture.tobytes() for picture in found.images[found.scenes == 0]}) == 1
-    assert len(official_dataset(tmp_path, 16, 5).scenes) == 5
+    return tmp_path / "release"
 
 
 @pytest.mark.slow
-def test_the_official_form_runs_too(tmp_path):
-    """A miniature release with enough scenes for two sides."""
-    scenes = {index: ("mmmrr", "rrrrm")[index % 2] for index in range(20)}
-    write_official(tmp_path / "release", scenes, {index: index for index in scenes})
-    done = run(*QUICK, *METHODS, "--data", tmp_path / "release", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    report = run("report", tmp_path / "run", "--format", "markdown").stdout
-    assert "the official pictures" in report
-    assert "found: 20 scenes" in report  # what the reader found, kept and dropped
+def test_without_mask_images_the_ground_truths_are_scored(tmp_path, release, one_thread):
+    shutil.rmtree(release / "masks")
+    spec = RunSpec(
+        "clevr-xai", ("clevr-xai",), ("official",), 1, ("vanilla",), ("iou",),
+        masks="all_objects", epochs=1, test_images=4, options={"data": str(release), "size": 32},
+    )  # fmt: skip
+    run_cells(spec, spec.cells(), tmp_path / "run", lambda done: None)
+    rows = (tmp_path / "run" / "cells" / "clevr-xai-official-000" / "rows.jsonl").read_text().splitlines()
+    assert {json.loads(row)["masks"] for row in rows} == {"all_objects", "single_object"}
+
+
+@pytest.mark.slow
+def test_official_release_runs_and_its_summary_is_reported(tmp_path, release):
+    result = run(*QUICK, *SELECTED, "--data", release, "--out", "run", folder=tmp_path, **NO_SPINNING)
+    assert result.returncode == 0, result.stderr
+    report = run("report", "run", "--format", "markdown", folder=tmp_path).stdout
+    assert "the official images" in report
+    assert "found: 20 scenes" in report
     assert "clevr-xai / official" in report
 
 
@@ -319,16 +229,15 @@ def test_the_official_form_runs_too(tmp_path):
     ("arguments", "message"),
     [
         (["--network", "resnet50"], "did you mean 'resnet18'"),
-        (["--full"], "give one of them"),
-        (["--weights", "none.pth"], "is not a file"),
+        (["--full"], "--full"),
+        (["--weights", "none.pth"], "none.pth"),
         (["--data", "."], "download CLEVR-XAI_v1.0.zip"),
-        (["--method", "gradcam@layer9"], "no method is named"),
+        (["--method", "gradcam@layer9"], "gradcam@layer9"),
         (["--metric", "enrgy"], "did you mean 'energy'"),
     ],
 )
-def test_mistakes(arguments, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, [*QUICK[1:], *arguments, "--out", "run"])
-    assert isinstance(done.exception, AGOPError)
-    assert message in str(done.exception)
+def test_wrong_arguments_fail_before_the_run_starts(arguments, message, tmp_path):
+    result = run(*QUICK, *arguments, "--out", "run", folder=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
     assert not (tmp_path / "run").exists()
