@@ -24,7 +24,7 @@ def main() -> None:
     run, out = Path(sys.argv[1]), Path(sys.argv[2])
     spec = RunSpec.load(run)
     (cell,) = spec.cells()
-    scenario = scenarios.get(cell.scenario).configured(spec.options)
+    scenario = scenarios.get(cell.scenario).with_options(spec.options)
     training, _, test = scenario.splits(cell.background, cell.seed, spec.masks)
     model = scenario.network().eval()
     load_weights(model, run / "cells" / cell.name / "checkpoint.safetensors")

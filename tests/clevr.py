@@ -1,94 +1,125 @@
-"""A miniature CLEVR-XAI release, written by hand in the official form."""
+"""A small CLEVR-XAI release in the layout of its published description, and a filled cache of drawn scenes."""
 
 import json
 
 import numpy as np
 from PIL import Image
 
+from agop.scenarios.clevr import dataset
+from agop.scenarios.clevr.cache import write_chunk
+
 WIDTH, HEIGHT = 48, 32
-COLOURS = [(201, 17, 90), (12, 240, 33), (77, 77, 250), (250, 200, 10), (0, 130, 140)]
-RARE = "fewer than 60 % of its scene's objects are of the queried material"
-# Scene → its objects' materials; question index → its scene, with gaps, as in the release.
+# Mask colours (sRGB), one per object of a scene.
+COLOURS = [
+    (201, 17, 90), (12, 240, 33), (77, 77, 250), (250, 200, 10), (0, 130, 140), (255, 0, 255), (255, 255, 255),
+    (0, 255, 255), (120, 0, 0), (0, 0, 120),
+]  # fmt: skip
+BACKGROUND = (64, 64, 64)
+LOOKS = [f"small {color} cube" for color in ("red", "blue", "green", "gray", "cyan")]
+# Materials (metal or rubber) of each scene's objects: metal dominates two scenes, rubber two, neither the other.
 SCENES = {0: "mmmrr", 1: "rrrrm", 2: "mmrr", 3: "mmm", 4: "rrr"}
+# Scene of each question. The indices have gaps, as in the release.
 QUESTIONS = {2: 0, 5: 1, 6: 2, 9: 3, 17: 4}
-
-
-def light(value):
-    """One sRGB value in linear light."""
-    share = value / 255
-    return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+RARE = "fewer than 60 % of its scene's objects are of the queried material"
 
 
 def name(index):
     return f"CLEVR_unique_{index:06d}.png"
 
 
-def object_masks(count):
-    masks = np.zeros((count, HEIGHT, WIDTH), bool)
-    for index in range(count):
-        masks[index, 4 + index : 11 + 2 * index, 2 + 9 * index : 9 + 9 * index] = True
-    return masks
+def linear_light(value):
+    """One sRGB value (0 to 255) as linear light (0 to 1)."""
+    share = value / 255
+    return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
 
 
-def official_scene(index, materials):
-    looks = [{"shape": "cube", "size": "small", "color": color} for color in ("red", "blue", "green", "gray", "cyan")]
-    objects = [
-        look | {"material": {"m": "metal", "r": "rubber"}[material], "mask_color": [light(value) for value in colour],
-                "3d_coords": [0, 0, 0.35], "rotation": 0.0, "pixel_coords": [0, 0, 10]}
-        for look, material, colour in zip(looks, materials, COLOURS, strict=False)
-    ]  # fmt: skip
+def official_object(look, material="metal", colour=(255, 255, 255)):
+    size, color, shape = look.split()
+    return {
+        "shape": shape, "size": size, "material": material, "color": color, "3d_coords": [0, 0, 0.35],
+        "rotation": 0.0, "pixel_coords": [0, 0, 10], "mask_color": [linear_light(value) for value in colour],
+    }  # fmt: skip
+
+
+def official_scene(index, objects):
     return {
         "split": "unique", "image_index": index, "image_filename": name(index), "mask_filename": name(index),
         "objects": objects, "directions": {}, "relationships": {},
     }  # fmt: skip
 
 
-def official_question(index, scene):
-    """About the material of the scene's first object."""
-    target = scene["objects"][0]
-    outputs = [list(range(len(scene["objects"]))), [0], 0, target["material"]]
-    kinds = ["scene", "filter_color", "unique", "query_material"]
+def official_question(index, scene, queried=0):
+    """A question about the material of one object, whose look must be unique in the scene."""
+    objects, words = scene["objects"], ("size", "color", "shape")
+    target, left = objects[queried], list(range(len(objects)))
+    nodes = [("scene", [], left)]
+    for word in words:
+        left = [place for place in left if objects[place][word] == target[word]]
+        nodes.append((f"filter_{word}", [target[word]], left))
+    nodes += [("unique", [], queried), ("query_material", [], target["material"])]
     program = [
-        {"type": kind, "inputs": [place - 1] if place else [], "value_inputs": ["red"] * (place == 1), "_output": out}
-        for place, (kind, out) in enumerate(zip(kinds, outputs, strict=True))
+        {"type": kind, "inputs": [place - 1] if place else [], "value_inputs": values, "_output": output}
+        for place, (kind, values, output) in enumerate(nodes)
     ]
     return {
         "split": "unique", "image_filename": scene["image_filename"], "image_index": scene["image_index"],
-        "image": scene["image_filename"][:-4], "question": "What material is the red cube?", "program": program,
-        "answer": target["material"], "template_filename": "unique_query.json", "question_family_index": 1,
-        "question_index": index,
+        "image": scene["image_filename"][:-4], "question_index": index, "program": program,
+        "question": f"What is the {' '.join(target[word] for word in words)} made of?", "answer": target["material"],
+        "template_filename": "unique_query.json", "question_family_index": 1,
     }  # fmt: skip
 
 
-def pillow_at_128(mask):
-    """What the benchmark's own code does to a ground truth."""
-    return np.array(Image.fromarray(mask.astype(np.float64)).resize((128, 128), resample=Image.BILINEAR)) > 0
+def write_release(folder, scenes, questions):
+    """Write the files of scenes (record, image (H,W,C), object masks (objects,H,W)) and questions about them."""
+    for part in ("images", "masks", "single_object", "all_objects"):
+        path = folder / (part if part in ("images", "masks") else f"ground_truth_simple_questions_{part}")
+        path.mkdir(parents=True)
+    for scene, image, masks in scenes:
+        Image.fromarray(image).save(folder / "images" / scene["image_filename"])
+        mask_image = np.full((*masks.shape[1:], 3), BACKGROUND, np.uint8)
+        for mask, colour in zip(masks, COLOURS, strict=False):
+            mask_image[mask] = colour
+        Image.fromarray(mask_image).save(folder / "masks" / scene["mask_filename"])
+    masks_of = {scene["image_filename"]: masks for scene, _, masks in scenes}
+    for question in questions:
+        masks, queried = masks_of[question["image_filename"]], question["program"][-2]["_output"]
+        for kind, mask in (("single_object", masks[queried]), ("all_objects", masks.any(axis=0))):
+            np.save(truth_file(folder, kind, question["question_index"]), pillow_at_128(mask))
+    write(folder, "scenes", [scene for scene, _, _ in scenes])
+    write(folder, "simple_questions", questions)
 
 
 def write_official(folder, materials=SCENES, asked=QUESTIONS):
-    """By default two scenes that metal dominates, two that rubber does, and one that is half and half."""
-    for part in ("images", "masks", "ground_truth_simple_questions_single_object"):
-        (folder / part).mkdir(parents=True)
-    (folder / "ground_truth_simple_questions_all_objects").mkdir()
-    scenes = [official_scene(index, made_of) for index, made_of in materials.items()]
-    random = np.random.default_rng(0)
-    for scene in scenes:
+    """Write scenes of random pixels, questions about the material of their first object, and one about a colour."""
+    random, names = np.random.default_rng(0), {"m": "metal", "r": "rubber"}
+    scenes = []
+    for index, letters in materials.items():
+        objects = [official_object(*look) for look in zip(LOOKS, map(names.get, letters), COLOURS, strict=False)]
         pixels = random.integers(0, 256, (HEIGHT, WIDTH, 4), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / scene["image_filename"])
-        mask = np.full((HEIGHT, WIDTH, 3), 64, np.uint8)
-        for area, colour in zip(object_masks(len(scene["objects"])), COLOURS, strict=False):
-            mask[area] = colour
-        Image.fromarray(mask).save(folder / "masks" / scene["mask_filename"])
-    for index, scene in asked.items():
-        masks = object_masks(len(materials[scene]))
-        for kind, truth in (("single_object", masks[0]), ("all_objects", masks.any(0))):
-            np.save(folder / f"ground_truth_simple_questions_{kind}/{index}.npy", pillow_at_128(truth))
-            (folder / f"ground_truth_simple_questions_{kind}/stats.json").write_text("{")
-    other = official_question(3, scenes[3])
-    other["program"][-1] |= {"type": "query_color", "_output": "red"}
-    questions = [official_question(index, scenes[scene]) for index, scene in asked.items()]
-    write(folder, "scenes", scenes)
-    write(folder, "simple_questions", [*questions, other | {"answer": "red"}])
+        scenes.append((official_scene(index, objects), pixels, object_masks(len(objects))))
+    write_release(folder, scenes, [official_question(index, scenes[scene][0]) for index, scene in asked.items()])
+    about_colour = official_question(3, scenes[3][0])
+    about_colour["program"][-1] |= {"type": "query_color", "_output": "red"}
+    write(folder, "simple_questions", [*read(folder, "simple_questions"), about_colour | {"answer": "red"}])
+    for kind in ("single_object", "all_objects"):
+        truth_file(folder, kind, 0).with_name("stats.json").write_text("{")
+
+
+def object_masks(count):
+    """Rectangles (count,H,W) that don't overlap."""
+    masks = np.zeros((count, HEIGHT, WIDTH), bool)
+    for index in range(count):
+        masks[index, 4 + index : 11 + 2 * index, 2 + 9 * index : 9 + 9 * index] = True
+    return masks
+
+
+def pillow_at_128(mask):
+    """The ground truth (128,128) as the benchmark's own code makes it from a mask (H,W)."""
+    return np.array(Image.fromarray(mask.astype(np.float64)).resize((128, 128), resample=Image.BILINEAR)) > 0
+
+
+def truth_file(folder, kind, index):
+    return folder / f"ground_truth_simple_questions_{kind}" / f"{index}.npy"
 
 
 def write(folder, what, records):
@@ -100,5 +131,17 @@ def read(folder, what):
     return json.loads((folder / f"CLEVR-XAI_{what}.json").read_text())[what.split("_")[-1]]
 
 
-def truth_file(folder, kind, index):
-    return folder / f"ground_truth_simple_questions_{kind}" / f"{index}.npy"
+def fill_cache(cache, samples, size=64):
+    """Fill the cache of drawn scenes with random pixels and square masks, so that a run draws nothing."""
+    random, folder = np.random.default_rng(0), cache / "clevr" / f"v{dataset._VERSION}-seed0-{size}"
+    for chunk in range(-(-samples // dataset._CHUNK)):
+        masks = np.zeros((dataset._CHUNK, 3, size, size), bool)
+        for kind, side in enumerate((30, 10, 20)):  # all objects, the single one, the dominant ones
+            masks[:, kind, 5 : 5 + side, 5 : 5 + side] = True
+        arrays = {
+            "pictures": random.integers(0, 256, (dataset._CHUNK, size, size, 3), dtype=np.uint8),
+            "labels": random.integers(0, 2, dataset._CHUNK),
+            "scenes": chunk * dataset._CHUNK + np.arange(dataset._CHUNK),
+            "masks": np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
+        }
+        write_chunk(folder, chunk, arrays)

@@ -66,7 +66,7 @@ def test_metric_has_a_docstring_and_a_label(name):
 
 @pytest.mark.parametrize("name", scenarios.names())
 def test_scenario_matches_its_network(name):
-    scenario = scenarios.get(name).configured({"samples": 20} if name == "clevr-xai" else {})
+    scenario = scenarios.get(name).with_options({"samples": 20, "size": 32} if name == "clevr-xai" else {})
     for background in scenario.backgrounds:
         if background == "official":
             continue  # read from the user's files

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 import agop
-from agop.scenarios.clevr.render.raycast import render
+from agop.scenarios.clevr.render.images import render
 from agop.scenarios.clevr.render.scene import random_scene
 
 # With few steps and samples: the maps need not be good.

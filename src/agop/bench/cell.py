@@ -36,7 +36,7 @@ Progress = Callable[[float], None]
 
 def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
     """Compute cells of one scenario and background into folder/cells/NAME; their networks train together."""
-    scenario = scenarios.get(cells[0].scenario).configured(spec.options)
+    scenario = scenarios.get(cells[0].scenario).with_options(spec.options)
     torch.set_num_threads(scenario.threads)
     parts = [_part_folder(folder, cell) for cell in cells]
     data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]

@@ -90,7 +90,7 @@ def _about(spec: RunSpec) -> dict[str, Any]:
 
     return {
         "command": command_line(),
-        "network": scenarios.get(spec.scenarios[0]).configured(spec.options).told,
+        "network": scenarios.get(spec.scenarios[0]).with_options(spec.options).description,
         "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
         "methods": methods.descriptions(spec.methods),
         "metrics": {name: metrics.get(name).described(spec.steps) for name in spec.metrics},
@@ -137,7 +137,7 @@ def _work(spec: RunSpec, folder: Path, group: list[Cell], progress: Any) -> None
 def _threads(spec: RunSpec) -> int:
     from agop import scenarios
 
-    return scenarios.get(spec.scenarios[0]).configured(spec.options).threads
+    return scenarios.get(spec.scenarios[0]).with_options(spec.options).threads
 
 
 def _name(group: Sequence[Cell]) -> str:

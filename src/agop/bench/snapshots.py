@@ -19,7 +19,7 @@ _METRICS = ("iou", "energy", "average_precision")
 
 def snapshot_rows(scenario: Scenario, validation: Split, *, signed: bool) -> Callable[[nn.Module, AGOP], list[Row]]:
     """A function of the model and the prior at one step → the rows of that step."""
-    few = validation.first(scenario.watched)
+    few = validation.first(scenario.snapshot_images)
 
     def rows(model: nn.Module, prior: AGOP) -> list[Row]:
         correct = accuracy(model, validation.images, validation.labels)

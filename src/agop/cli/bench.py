@@ -84,13 +84,14 @@ def clevr_xai(
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
     from agop.scenarios import get
-    from agop.scenarios.clevr.release.reader import read_release
-    from agop.scenarios.clevr.render.drawn import cache_folder, drawn
+    from agop.scenarios.clevr.cache import cache_folder
+    from agop.scenarios.clevr.dataset import drawn_dataset
+    from agop.scenarios.clevr.release.samples import read_release
     from agop.system.locks import file_lock
 
     options = _clevr_options(data, network, weights, full, quick)
     spec = _clevr_spec(options, seeds, method, metric, full, quick)
-    get("clevr-xai").configured(spec.options).network()  # raises now if a file or package is missing
+    get("clevr-xai").with_options(spec.options).network()  # raises now if a file or package is missing
     processes = _processes(jobs)
     notes = [] if data is None else [read_release(data).summary()]
 
@@ -98,7 +99,7 @@ def clevr_xai(
         if data is None:
             # Of the ranks on one machine the first draws, the others find the scenes.
             with file_lock(cache_folder() / "clevr.lock"):
-                drawn(options.samples, options.size, jobs=processes)
+                drawn_dataset(options.samples, options.size, jobs=processes)
 
     _run(spec, out, processes, fresh, notes, draw)
 

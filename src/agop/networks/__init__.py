@@ -1,4 +1,4 @@
-"""Networks of the paper, and a user's own from a spec."""
+"""Networks of the paper, and `load_model` for a user's own."""
 
 from __future__ import annotations
 

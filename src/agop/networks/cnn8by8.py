@@ -12,7 +12,7 @@ from torch.nn import functional
 class CNN8by8(nn.Module):
     """Four blocks of convolution, ReLU and pooling, then a linear layer: 234 parameters, logits (N,2).
 
-    The convolutions' maps are 9×9, 5×5, 3×3 and 2×2; the paper's GradCAM weighs the third, `conv3`.
+    The convolutions' maps are 9×9, 5×5, 3×3 and 2×2; the paper's GradCAM uses the third, `conv3`.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class CNN8by8(nn.Module):
     def stacked_forward(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
         """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8).
 
-        Convolutions as matrix products over all networks: at this size several times cheaper a network.
+        Convolutions are batched matrix products over all networks: at this size several times cheaper per network.
         """
         x = images.transpose(1, 2)
         for name in ("conv1", "conv2", "conv3", "conv4"):

@@ -1,4 +1,4 @@
-"""ResNet-18 with torchvision's parameter names, so that its weight files load."""
+"""ResNet-18 with torchvision's parameter names, so that torchvision's weights load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3×3 convolutions beside a shortcut."""
+    """Two 3×3 convolutions with a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """He et al. 2016, logits (N,classes) of RGB images."""
+    """He et al. 2016: logits (N,classes) of RGB images (N,3,H,W)."""
 
     def __init__(self, classes: int = 1000) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The scenarios: data with a known truth. `names()` lists them; a new file here is found by itself."""
+"""Scenarios: data with known ground truth. `names()` lists them; every module of this package is imported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import_all(__name__, __path__)
 
 
 def names(benchmark: str | None = None) -> list[str]:
-    """The names of all scenarios, or of one benchmark's."""
+    """Names of all scenarios, or of one benchmark's."""
     return [name for name in registry.names() if benchmark in (None, get(name).benchmark)]
 
 
 def get(name: str) -> Scenario:
-    """The scenario of that name."""
+    """The scenario of that name. Raises UnknownNameError."""
     return registry.get(name)
 
 

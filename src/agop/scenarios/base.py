@@ -1,4 +1,4 @@
-"""What every scenario is: data with a known truth from a seed, the network that learns it, and the recipe."""
+"""A scenario: data with ground-truth masks from a seed, a network that learns it, and a training recipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ registry: Registry[Scenario] = Registry("scenario")
 
 @dataclass(frozen=True)
 class Split:
-    """Images (N,C,H,W), labels (N,) and masks (N,H,W), true where the signal stands; `others` by kind."""
+    """Images (N,C,H,W), labels (N,) and masks (N,H,W), true where the signal is; `others` are masks of other kinds."""
 
     images: Tensor
     labels: Tensor
@@ -27,11 +27,11 @@ class Split:
         return len(self.labels)
 
     def by_kind(self, main: str) -> dict[str, Tensor]:
-        """All masks by their kind, the main one first."""
+        """All masks by kind. `main` is the name of the first kind."""
         return {main: self.masks, **self.others}
 
     def first(self, count: int) -> Split:
-        """The first so many samples."""
+        """The first `count` samples."""
         others = {kind: masks[:count] for kind, masks in self.others.items()}
         return Split(self.images[:count], self.labels[:count], self.masks[:count], others)
 
@@ -41,11 +41,11 @@ Splits = tuple[Split, Split, Split]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained, and how often the hook looks.
+    """Training options, and how often AGOP is collected.
 
-    The optimizer is "adam" or "adamw", the schedule "cosine" (a step an epoch) or "one-cycle" (a step a batch). `flips`
-    mirrors half of the images. `best` keeps the weights of the epoch with the best validation accuracy, else the
-    last. A snapshot every `snapshot_every` steps, or each epoch; a hook's pass every `hook_every` steps.
+    The optimizer is "adam" or "adamw". The schedule is "cosine" (stepped per epoch) or "one-cycle" (stepped per batch).
+    `flips` mirrors half of the images. `best` keeps the weights of the epoch with the best validation accuracy instead
+    of the last. A snapshot is taken every `snapshot_every` steps (None: every epoch), a hook pass every `hook_every`.
     """
 
     epochs: int = 100
@@ -62,7 +62,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A task of a benchmark: `splits(background, seed, masks)` gives training, validation and test data."""
+    """A task of a benchmark. `splits(background, seed, masks)` returns training, validation and test data."""
 
     name: str
     benchmark: str
@@ -72,41 +72,42 @@ class Scenario:
     backgrounds: tuple[str, ...]
     masks: tuple[str, ...] = ("true",)
     recipe: Recipe = Recipe()
-    # The prior of the AGOP methods: collected while training, or by one pass over the data at the final weights.
+    # Prior of the AGOP methods: "training" (collected by the hook) or "checkpoint" (one pass at the final weights).
     prior: str = "training"
-    # Images on which the quality of each snapshot is measured.
-    watched: int = 1000
-    # Threads of a process. A fixed number: the last digits of a training depend on it.
+    # Number of validation images on which each snapshot is scored.
+    snapshot_images: int = 1000
+    # Threads per process. Fixed, because the last digits of a training depend on it.
     threads: int = 1
-    # The values of black and white in each channel of a normalised image.
+    # Values of black and white in each channel of a normalised image.
     black: tuple[float, ...] | None = None
     white: tuple[float, ...] | None = None
-    # What the classes are called.
+    # Names of the classes.
     classes: tuple[str, ...] = ()
-    # A sentence for the report, where a run can choose its network or data.
-    told: str | None = None
+    # A sentence about network and data for the report, if a run can choose them.
+    description: str | None = None
     configure: Callable[[Mapping[str, Any]], Scenario] | None = None
 
-    def configured(self, options: Mapping[str, Any]) -> Scenario:
-        """The scenario with a run's options."""
+    def with_options(self, options: Mapping[str, Any]) -> Scenario:
+        """The scenario with a run's options. Raises if it has none."""
         if self.configure is not None:
             return self.configure(options)
         if options:
-            raise InputError(f"{self.name} takes no options, {', '.join(options)} given: leave them out")
+            raise InputError(f"{self.name} has no options: remove {', '.join(options)}")
         return self
 
     def splits(self, background: str, seed: int, masks: str | None = None) -> Splits:
         """Training, validation and test data, by default with the first kind of masks."""
         masks = self.masks[0] if masks is None else masks
-        for kind, value, known in (("background", background, self.backgrounds), ("kind of mask", masks, self.masks)):
-            if value not in known:
-                raise unknown_name_error(kind, value, known)
+        if background not in self.backgrounds:
+            raise unknown_name_error("background", background, self.backgrounds)
+        if masks not in self.masks:
+            raise unknown_name_error("kind of mask", masks, self.masks)
         return self.make(background, seed, masks)
 
 
 def register(scenario: Scenario) -> Scenario:
-    """Make a scenario known under its name."""
+    """Register a scenario under its name. Raises if the name is taken."""
     if scenario.name in registry.names():
-        raise InputError(f"there is already a scenario named {scenario.name!r}: choose another name")
+        raise InputError(f"scenario {scenario.name!r} already exists: choose another name")
     registry.add(scenario.name, scenario)
     return scenario

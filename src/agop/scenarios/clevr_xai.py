@@ -1,4 +1,4 @@
-"""CLEVR-XAI: does metal or rubber dominate the scene? Official pictures, or scenes drawn offline."""
+"""CLEVR-XAI: does metal or rubber dominate the scene? On the official images, or on scenes drawn offline."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from agop.networks.pretrained import efficientnet_lite0, resnet18
 from agop.pictures.preprocessing import IMAGENET
 from agop.registry import unknown_name_error
 from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
-from agop.scenarios.clevr.release.official import Pictures, official
-from agop.scenarios.clevr.release.reader import KINDS
-from agop.scenarios.clevr.render.drawn import drawn
+from agop.scenarios.clevr.dataset import Dataset, drawn_dataset, official_dataset
+from agop.scenarios.clevr.task import KINDS
 
 SAMPLES, SIZE = 4952, 64
 _TRAINING_SHARE = 0.8
@@ -29,15 +28,15 @@ _SHORT = replace(
     _PAPER, epochs=12, learning_rate=2e-3, weight_decay=1e-2, optimizer="adamw", schedule="one-cycle", flips=True,
     hook_every=4,
 )  # fmt: skip
-# By name of a recipe; weights that are trained already take a gentler one.
+# Pretrained weights get a lower learning rate.
 _RECIPES = {"paper": _PAPER, "short": _SHORT, "fine-tuning": replace(_SHORT, epochs=8, learning_rate=5e-4)}
-# Of each network, GradCAM's layer as the paper has it, with a map of 2×2 at 64 px, and a finer one of 8×8.
+# GradCAM's layers for each network: the paper's, with a 2×2 map at 64 px, and a finer one, with an 8×8 map.
 LAYERS = {"resnet18": ("layer4", "layer2"), "efficientnet-lite0": ("_conv_head", "_blocks.4")}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a run of CLEVR-XAI can choose: official data from a folder or drawn scenes, the network, its recipe."""
+    """Options of a CLEVR-XAI run. `data` is a folder with the official release; without it, scenes are drawn."""
 
     data: str | None = None
     samples: int = SAMPLES
@@ -47,61 +46,63 @@ class Options:
     recipe: str = "short"
 
     def __post_init__(self) -> None:
-        for kind, value, known in (("network", self.network, LAYERS), ("recipe", self.recipe, _RECIPES)):
-            if value not in known:
-                raise unknown_name_error(kind, value, list(known))
+        if self.network not in LAYERS:
+            raise unknown_name_error("network", self.network, list(LAYERS))
+        if self.recipe not in _RECIPES:
+            raise unknown_name_error("recipe", self.recipe, list(_RECIPES))
         if self.weights is not None and self.network != "resnet18":
-            raise InputError(f"{self.network} brings its own weights: leave --weights out, or take --network resnet18")
+            raise InputError(f"{self.network} has its own weights: remove --weights, or use --network resnet18")
         if self.samples < 10:
-            raise InputError(f"samples is {self.samples}: give 10 or more")
+            raise InputError(f"samples is {self.samples}: pass 10 or more")
 
     @property
     def fine_tunes(self) -> bool:
-        """Whether the network starts from trained weights."""
+        """Whether the network starts from pretrained weights."""
         return self.weights is not None or self.network != "resnet18"
 
 
 def clevr_xai(**options: Any) -> Scenario:
-    """The scenario with options: data, samples, size, network, weights, recipe."""
-    wrong = options.keys() - {field.name for field in fields(Options)}
-    if wrong:
-        raise unknown_name_error("option", min(wrong), [field.name for field in fields(Options)])
-    chosen = Options(**options)
+    """The scenario with options, the fields of `Options`."""
+    names = [field.name for field in fields(Options)]
+    unknown = options.keys() - set(names)
+    if unknown:
+        raise unknown_name_error("option", min(unknown), names)
+    settings = Options(**options)
     return Scenario(
         "clevr-xai",
         "clevr-xai",
-        partial(_splits, chosen),
-        partial(_network, chosen),
-        layer=LAYERS[chosen.network][0],
+        partial(_splits, settings),
+        partial(_network, settings),
+        layer=LAYERS[settings.network][0],
         backgrounds=("drawn", "official"),
         masks=KINDS,
-        recipe=_RECIPES[chosen.recipe],
+        recipe=_RECIPES[settings.recipe],
         prior="checkpoint",
-        watched=100,
+        snapshot_images=100,
         threads=2,
         black=tuple(-mean / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
         white=tuple((1 - mean) / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
         classes=("metal", "rubber"),
-        told=_told(chosen),
-        configure=_configured,
+        description=_description(settings),
+        configure=_configure,
     )
 
 
-def _told(options: Options) -> str:
-    """What is trained, how and on what."""
+def _configure(options: Mapping[str, Any]) -> Scenario:
+    return clevr_xai(**options)
+
+
+def _description(options: Options) -> str:
+    """A sentence for the report: network, training and data."""
     start = (
         "fine-tuned from ImageNet weights" if options.fine_tunes else "trained from scratch (no ImageNet weights given)"
     )
     recipe = _RECIPES[options.recipe]
-    pictures = f"{options.samples:,} scenes drawn offline" if options.data is None else "the official pictures"
+    images = f"{options.samples:,} scenes drawn offline" if options.data is None else "the official images"
     return (
         f"{options.network}, {start}: {recipe.optimizer}, {recipe.schedule} to {recipe.learning_rate:g}, batch "
-        f"{recipe.batch}, on {pictures} at {options.size}×{options.size}."
+        f"{recipe.batch}, on {images} at {options.size}×{options.size}."
     )
-
-
-def _configured(options: Mapping[str, Any]) -> Scenario:
-    return clevr_xai(**options)
 
 
 def _network(options: Options) -> nn.Module:
@@ -111,45 +112,46 @@ def _network(options: Options) -> nn.Module:
 
 
 def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
-    """Training and validation data by scene; the samples that are explained are the validation's, as in the paper."""
+    """Training and validation data, split by scene. As in the paper, the validation data is also the test data."""
     if (background == "official") != (options.data is not None):
-        raise InputError(f"{background} pictures with data {options.data!r}: give a folder for official ones alone")
-    found = _pictures(options)
-    training, validation = by_scene(found.scenes, seed)
+        raise InputError(f"background is {background!r}, data is {options.data!r}: pass data for official images only")
+    dataset = _dataset(options)
+    training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
-        raise InputError(f"{len(found.scenes)} samples are too few for training and validation: get more")
-    return _split(found, training, masks), (held := _split(found, validation, masks)), held
+        raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: use more")
+    held_out = _split(dataset, validation, masks)
+    return _split(dataset, training, masks), held_out, held_out
 
 
-def _pictures(options: Options) -> Pictures:
+def _dataset(options: Options) -> Dataset:
     if options.data is None:
-        return drawn(options.samples, options.size)
-    # An official release has as many samples as it has, unless a quick run wants fewer.
-    return official(Path(options.data), options.size, None if options.samples == SAMPLES else options.samples)
+        return drawn_dataset(options.samples, options.size)
+    # By default all samples of the release; a quick run uses fewer.
+    return official_dataset(Path(options.data), options.size, None if options.samples == SAMPLES else options.samples)
 
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The places of training and validation samples, about 80 and 20 %: all samples of a scene on one side."""
-    names, number = np.unique(scenes, return_inverse=True)
-    # Samples in the order of their shuffled scenes; the cut moves to the end of a scene.
-    place = np.random.default_rng(seed).permutation(len(names))[number]
-    shuffled = np.argsort(place, kind="stable")
+    """Indices of training and validation samples, about 80 and 20 %. All samples of a scene are in the same split."""
+    names, scene = np.unique(scenes, return_inverse=True)
+    # Samples in the order of their shuffled scenes. The cut moves to the end of a scene.
+    position = np.random.default_rng(seed).permutation(len(names))[scene]
+    shuffled = np.argsort(position, kind="stable")
     cut = round(_TRAINING_SHARE * len(scenes))
-    while 0 < cut < len(scenes) and place[shuffled[cut]] == place[shuffled[cut - 1]]:
+    while 0 < cut < len(scenes) and position[shuffled[cut]] == position[shuffled[cut - 1]]:
         cut += 1
     return shuffled[:cut], shuffled[cut:]
 
 
-def _split(found: Pictures, rows: NDArray[np.int64], masks: str) -> Split:
-    kinds = {kind: torch.from_numpy(shown[rows]) for kind, shown in found.masks.items()}
-    main = kinds.pop(masks)
-    return Split(_normalised(found.pictures[rows]), torch.from_numpy(found.labels[rows]), main, kinds)
+def _split(dataset: Dataset, rows: NDArray[np.int64], masks: str) -> Split:
+    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in dataset.masks.items()}
+    main = by_kind.pop(masks)
+    return Split(_normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
 
 
-def _normalised(pictures: NDArray[np.uint8]) -> Tensor:
-    """Images (N,3,S,S) by ImageNet's mean and standard deviation, from pictures (N,S,S,3)."""
+def _normalised(images: NDArray[np.uint8]) -> Tensor:
+    """Images (N,3,S,S), normalised by ImageNet's mean and standard deviation, from bytes (N,S,S,3)."""
     mean, std = (torch.tensor(IMAGENET[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
-    return (torch.from_numpy(pictures).permute(0, 3, 1, 2).float() / 255 - mean) / std
+    return (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - mean) / std
 
 
 register(clevr_xai())

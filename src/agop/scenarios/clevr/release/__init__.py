@@ -1,1 +1,1 @@
-"""Read the official CLEVR-XAI files."""
+"""Read the official CLEVR-XAI release."""

@@ -1,115 +1,55 @@
-"""Questions about an object's material, and the paper's task: which material dominates the scene."""
+"""Official questions about an object's material, as samples of the paper's task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 from agop.errors import InputError
-from agop.scenarios.clevr.render.things import MATERIALS
-
-_DESCRIBED_BY = ("size", "color", "shape")
+from agop.scenarios.clevr.task import Sample, sample_about
 
 
 @dataclass(frozen=True)
-class Sample:
-    """One question of the task: the picture's label is the queried object's material, 0 metal or 1 rubber."""
+class OfficialSample(Sample):
+    """A sample of the release, with the number of its question and the name of its image."""
 
     question_index: int
     image_filename: str
-    image_index: int
-    label: int
-    queried: int
-    dominant: tuple[int, ...]
-
-
-def questions_about(scene: dict[str, Any], first_index: int = 0) -> list[dict[str, Any]]:
-    """A question about the material of each object that no other equals in size, colour and shape.
-
-    They have the form of the official simple questions; if an object is unique under fewer words, it is under these.
-    """
-    alike = [[_same(one, other) for other in scene["objects"]] for one in scene["objects"]]
-    unique = [index for index, same in enumerate(alike) if sum(same) == 1]
-    return [_question(scene, queried, first_index + place) for place, queried in enumerate(unique)]
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one[key] == other[key] for key in _DESCRIBED_BY)
-
-
-def _question(scene: dict[str, Any], queried: int, index: int) -> dict[str, Any]:
-    target = scene["objects"][queried]
-    return {
-        "split": scene["split"],
-        "image_filename": scene["image_filename"],
-        "image_index": scene["image_index"],
-        "image": PurePath(scene["image_filename"]).stem,
-        "question_index": index,
-        "question": f"What is the {' '.join(target[key] for key in _DESCRIBED_BY)} made of?",
-        "program": _program(scene["objects"], queried),
-        "answer": target["material"],
-        # The benchmark's template for simple questions, of which the second asks for the material.
-        "template_filename": "unique_query.json",
-        "question_family_index": 1,
-    }
-
-
-def _program(objects: list[dict[str, Any]], queried: int) -> list[dict[str, Any]]:
-    """Nodes scene → filter_size → filter_color → filter_shape → unique → query_material, each with its output."""
-    target, left = objects[queried], list(range(len(objects)))
-    nodes: list[tuple[str, list[str], Any]] = [("scene", [], left)]
-    for key in _DESCRIBED_BY:
-        left = [index for index in left if objects[index][key] == target[key]]
-        nodes.append((f"filter_{key}", [target[key]], left))
-    nodes += [("unique", [], queried), ("query_material", [], target["material"])]
-    return [
-        {"type": kind, "inputs": [place - 1] if place else [], "value_inputs": values, "_output": output}
-        for place, (kind, values, output) in enumerate(nodes)
-    ]
 
 
 def asks_for_material(question: dict[str, Any]) -> bool:
-    """Whether the program ends with query_material."""
+    """Whether the question's program ends with query_material."""
     program = question.get("program")
     return isinstance(program, list) and bool(program) and _kind(program[-1]) == "query_material"
 
 
-def dominance(question: dict[str, Any], scene: dict[str, Any]) -> Sample | None:
-    """The paper's sample of a question, or None if it has none.
-
-    A question counts if it asks for a material that at least 60 % of the scene's objects have.
-    """
-    if not asks_for_material(question):
-        return None
+def official_sample(question: dict[str, Any], scene: dict[str, Any]) -> OfficialSample | None:
+    """The sample of a material question, or None if fewer than 60 % of the scene's objects share that material."""
     try:
         queried = _queried(question["program"])
-        materials = [one["material"] for one in scene["objects"]]
-        label = MATERIALS.index(question["answer"])
+        materials = [record["material"] for record in scene["objects"]]
         if materials[queried] != question["answer"]:
-            raise ValueError(f"object {queried} is of {materials[queried]}, the answer is {question['answer']}")
-        dominant = tuple(index for index, material in enumerate(materials) if material == question["answer"])
-        if 5 * len(dominant) < 3 * len(materials):
-            return None
-        filename, index = str(scene["image_filename"]), int(question["image_index"])
-        return Sample(int(question["question_index"]), filename, index, label, queried, dominant)
+            raise ValueError(f"object {queried} is {materials[queried]}, the answer is {question['answer']}")
+        sample = sample_about(queried, materials)
+        index, filename = int(question["question_index"]), str(scene["image_filename"])
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        told = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-        which = question.get("question_index")
-        raise InputError(f"question {which} or its scene is not in the official form ({told}): leave it out") from error
+        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        number = question.get("question_index")
+        raise InputError(f"question {number} or its scene is not in the official format ({reason}): skip it") from error
+    return None if sample is None else OfficialSample(**vars(sample), question_index=index, image_filename=filename)
 
 
 def _queried(program: list[dict[str, Any]]) -> int:
-    """The object that goes into the last node, which a `unique` node gives."""
+    """Index of the object that a `unique` node passes to the last node."""
     node = program[program[-1]["inputs"][0]]
     output = node["_output"]
     if isinstance(output, list) and len(output) == 1:
         output = output[0]
     if not str(_kind(node)).endswith("unique") or type(output) is not int or output < 0:
-        raise ValueError(f"{_kind(node)} gives {output!r}, not one object, to query_material")
+        raise ValueError(f"{_kind(node)} passes {output!r}, not one object, to query_material")
     return output
 
 
 def _kind(node: dict[str, Any]) -> Any:
-    """What a program's node does; older releases of CLEVR call it its function."""
+    """The type of a program's node. Older releases of CLEVR call it `function`."""
     return node.get("type", node.get("function"))

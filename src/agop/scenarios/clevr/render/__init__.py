@@ -1,1 +1,1 @@
-"""Draw CLEVR-like scenes with a ray caster."""
+"""Render CLEVR-like scenes with a ray caster in NumPy."""

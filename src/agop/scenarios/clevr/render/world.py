@@ -1,4 +1,4 @@
-"""What rays can meet while a picture is made, and the surfaces on which they end."""
+"""A scene as arrays for rendering, and the surface points that rays hit."""
 
 from __future__ import annotations
 
@@ -8,67 +8,66 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agop.scenarios.clevr.render.light import GOLDEN_ANGLE, Light
-from agop.scenarios.clevr.render.solids import Rays, Solids
-from agop.scenarios.clevr.render.things import COLORS, Thing
+from agop.scenarios.clevr.render.geometry import Rays, Solids
+from agop.scenarios.clevr.render.lamps import GOLDEN_ANGLE, Lamp
+from agop.scenarios.clevr.render.objects import COLORS, SceneObject
 from agop.scenarios.clevr.render.vectors import Floats, Ints
 
-# CLEVR took its colours' numbers for linear light, which makes them pale, and named them by how they look on a
-# screen (2.2), which makes them dark: between the two, all eight can be told apart.
+# CLEVR uses its colour values as linear light, which looks pale. As sRGB (2.2) they look dark. With an exponent in
+# between, all eight colours are easy to distinguish.
 _GAMMA = 1.4
-_STRAY = 0.05
+_JITTER = 0.05
 
 
 @dataclass(frozen=True)
 class World:
-    """Solids, their linear colours (3,K), which of them are metal (K,), lamps, points on them (3,turns,points), and
-    how far a mirrored ray of each turn strays (3,turns).
+    """Objects, their linear colours (3,K), whether they're metal (K,), lamps, and shadow-ray targets on each lamp
+    (3,samples,points). `jitter` (3,samples) is added to a mirror's normal for each ray of a pixel.
     """
 
     solids: Solids
     albedo: Floats
     metal: NDArray[np.bool_]
-    lights: tuple[Light, ...]
-    points: tuple[Floats, ...]
-    stray: Floats
+    lamps: tuple[Lamp, ...]
+    lamp_points: tuple[Floats, ...]
+    jitter: Floats
 
     @classmethod
-    def of(cls, things: Sequence[Thing], lights: tuple[Light, ...], turns: int) -> World:
-        """The world of a scene, for so many rays a pixel."""
-        shades = np.array([COLORS[thing.color] for thing in things], np.float32).reshape(-1, 3).T / 255
-        metal = np.array([thing.material == "metal" for thing in things], bool)
-        points = tuple(light.points(turns).astype(np.float32) for light in lights)
-        return cls(Solids(things, np.float32), shades**_GAMMA, metal, lights, points, _strays(turns))
+    def of(cls, objects: Sequence[SceneObject], lamps: tuple[Lamp, ...], samples: int) -> World:
+        """The world of a scene, for that many rays per pixel."""
+        colors = np.array([COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
+        metal = np.array([each.material == "metal" for each in objects], bool)
+        lamp_points = tuple(lamp.points(samples).astype(np.float32) for lamp in lamps)
+        return cls(Solids(objects, np.float32), colors**_GAMMA, metal, lamps, lamp_points, _jitter(samples))
 
 
-def _strays(turns: int) -> Floats:
-    """What to add to a normal (3,turns): points even over a small sphere, so that a pixel's rays blur a mirror."""
-    number = np.arange(turns)
-    height, angle = 1 - (2 * number + 1) / turns, number * GOLDEN_ANGLE
+def _jitter(samples: int) -> Floats:
+    """Offsets (3,samples), even over a small sphere and of mean 0: together a pixel's rays blur a mirror image."""
+    number = np.arange(samples)
+    height, angle = 1 - (2 * number + 1) / samples, number * GOLDEN_ANGLE
     ring = np.sqrt(1 - height * height)
     sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
-    # Around their mean: a single ray strays nowhere, and many to no side.
-    strays: Floats = _STRAY * (sphere - sphere.mean(axis=1, keepdims=True))
-    return strays.astype(np.float32)
+    offsets: Floats = _JITTER * (sphere - sphere.mean(axis=1, keepdims=True))
+    return offsets.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Surface:
-    """Places (3,N) where rays end, the unit vectors (3,N) they face along, and what they belong to (N,)."""
+    """Points (3,N) that rays hit, their unit normals (3,N), and the objects they belong to (N,)."""
 
     rays: Rays
-    places: Floats
+    points: Floats
     normals: Floats
-    own: Ints
+    owner: Ints
 
     @classmethod
-    def of(cls, solids: Solids, rays: Rays, far: Floats, own: Ints) -> Surface:
-        """The surface that rays reach after distances (N,): of things, or of the floor."""
-        places = rays.origin + far * rays.direction
-        normals = np.zeros_like(places)
+    def of(cls, solids: Solids, rays: Rays, distance: Floats, owner: Ints) -> Surface:
+        """The surface that rays hit after distances (N,): of objects, or of the floor."""
+        points = rays.origin + distance * rays.direction
+        normals = np.zeros_like(points)
         normals[2] = 1
-        for index in range(len(solids.things)):
-            here = np.flatnonzero(own == index)
-            if len(here):
-                normals[:, here] = solids.normals(index, places[:, here])
-        return cls(rays, places, normals, own)
+        for index in range(len(solids.objects)):
+            of_object = np.flatnonzero(owner == index)
+            if len(of_object):
+                normals[:, of_object] = solids.normals(index, points[:, of_object])
+        return cls(rays, points, normals, owner)

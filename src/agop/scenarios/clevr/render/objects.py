@@ -1,16 +1,16 @@
-"""The things that stand in a scene: their shapes, sizes, materials and colours."""
+"""The objects of a scene: shapes, sizes, materials and colours."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agop.errors import UnknownNameError
+from agop.registry import unknown_name_error
 from agop.scenarios.clevr.render.vectors import Point
 
 SHAPES = ("cube", "sphere", "cylinder")
-# Their order is the order of the labels.
+# In the order of the labels.
 MATERIALS = ("metal", "rubber")
-# Half the height of a thing, and half its width.
+# Half an object's height and width.
 RADIUS = {"large": 0.7, "small": 0.35}
 COLORS = {
     "gray": (87, 87, 87),
@@ -25,8 +25,8 @@ COLORS = {
 
 
 @dataclass(frozen=True)
-class Thing:
-    """One thing on the floor at (x, y), turned by `rotation` degrees about its upright axis."""
+class SceneObject:
+    """An object on the floor at (x, y), rotated by `rotation` degrees about its vertical axis."""
 
     shape: str
     size: str
@@ -37,17 +37,16 @@ class Thing:
     rotation: float
 
     def __post_init__(self) -> None:
-        for what, known in (("shape", SHAPES), ("size", RADIUS), ("material", MATERIALS), ("color", COLORS)):
-            name = getattr(self, what)
-            if name not in known:
-                raise UnknownNameError(f"no {what} is named {name!r}: take one of {', '.join(known)}")
+        for field, names in (("shape", SHAPES), ("size", RADIUS), ("material", MATERIALS), ("color", COLORS)):
+            if getattr(self, field) not in names:
+                raise unknown_name_error(field, getattr(self, field), list(names))
 
     @property
     def radius(self) -> float:
-        """Half its height, and half its width."""
+        """Half its height and width."""
         return RADIUS[self.size]
 
     @property
     def centre(self) -> Point:
-        """Its middle; it stands on the floor, z = 0."""
+        """Its centre. The floor is at z = 0."""
         return self.x, self.y, self.radius

@@ -1,17 +1,18 @@
+"""XAI-TRIS: sizes, shapes, positions and the strength of the signal."""
+
 import numpy as np
 import pytest
 import torch
 
-from agop.errors import UnknownNameError
-from agop.networks import CNN8by8
-from agop.scenarios import xai_tris
+from agop.errors import InputError, UnknownNameError
+from agop.scenarios import get, xai_tris
 
 SCENARIOS = ["linear", "multiplicative", "translations_rotations", "xor"]
 T, L = {(1, 1), (2, 1), (2, 2), (3, 1)}, {(4, 5), (5, 5), (6, 5), (6, 6)}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_sizes_classes_and_range(scenario):
+def test_splits_have_their_sizes_balanced_classes_and_range(scenario):
     splits = xai_tris(scenario)
     assert [len(split) for split in splits] == [8000, 1000, 1000]
     for split in splits:
@@ -22,14 +23,14 @@ def test_sizes_classes_and_range(scenario):
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_seed_decides(scenario):
+def test_same_seed_gives_same_images(scenario):
     first, again, other = (xai_tris(scenario, seed=seed)[0] for seed in (1, 1, 2))
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
 
 
 @pytest.mark.parametrize("scenario", ["linear", "multiplicative"])
-def test_fixed_positions(scenario):
+def test_each_class_has_its_shape_at_a_fixed_position(scenario):
     split = xai_tris(scenario)[2]
     for label, shape in ((0, T), (1, L)):
         masks = split.masks[split.labels == label]
@@ -37,15 +38,15 @@ def test_fixed_positions(scenario):
         assert (masks == masks[0]).all()
 
 
-def test_xor_masks_hold_both_shapes_and_the_label_is_in_the_signs():
+def test_xor_masks_hold_both_shapes_and_the_signs_decide_the_label():
     train = xai_tris("xor")[0]
     assert {tuple(pixel) for pixel in train.masks[5].nonzero().tolist()} == T | L
-    t, low = (torch.stack([train.images[:, 0, r, c] for r, c in shape]).mean(0) for shape in (T, L))
-    agreement = (t * low)[train.labels == 0].mean(), (t * low)[train.labels == 1].mean()
+    t, l_shape = (torch.stack([train.images[:, 0, r, c] for r, c in shape]).mean(0) for shape in (T, L))
+    agreement = (t * l_shape)[train.labels == 0].mean(), (t * l_shape)[train.labels == 1].mean()
     assert agreement[0] > 0 > agreement[1]
 
 
-def test_moving_shapes_go_everywhere_in_four_turns():
+def test_moving_shapes_take_all_positions_and_rotations():
     train = xai_tris("translations_rotations")[0]
     assert (train.masks.sum((1, 2)) == 4).all()
     assert (train.masks.float().mean(0) > 0).all()
@@ -53,24 +54,24 @@ def test_moving_shapes_go_everywhere_in_four_turns():
     assert distinct == 2 * 6 * 7 + 2 * 7 * 6
 
 
-def test_the_signal_has_the_paper_s_share_on_linear():
+def test_signal_of_linear_has_the_papers_strength():
     split = xai_tris("linear")[0]
-    t_there = split.images[split.labels == 0][:, 0, 2, 1].mean()
-    t_not_there = split.images[split.labels == 1][:, 0, 2, 1].mean()
-    spread = split.images[split.labels == 1][:, 0, 2, 1].std()
+    with_signal = split.images[split.labels == 0][:, 0, 2, 1]
+    without = split.images[split.labels == 1][:, 0, 2, 1]
     expected = (0.18 / np.sqrt(4)) / (0.82 / np.sqrt(64))  # in units of the background's standard deviation
-    assert float((t_there - t_not_there) / spread) == pytest.approx(expected, rel=0.1)
+    assert float((with_signal.mean() - without.mean()) / without.std()) == pytest.approx(expected, rel=0.1)
 
 
-def test_an_unknown_scenario():
+def test_unknown_names_raise_with_suggestion():
     with pytest.raises(UnknownNameError, match="did you mean 'linear'"):
         xai_tris("liner")
+    with pytest.raises(UnknownNameError, match="did you mean 'correlated'"):
+        xai_tris("linear", "corelated")
+    with pytest.raises(UnknownNameError, match="did you mean 'signed'"):
+        xai_tris("linear", masks="singed")
 
 
-def test_cnn8by8_has_234_parameters_and_the_paper_s_maps():
-    model, maps = CNN8by8(), []
-    assert sum(p.numel() for p in model.parameters()) == 234
-    for conv in (model.conv1, model.conv2, model.conv3, model.conv4):
-        conv.register_forward_hook(lambda *a: maps.append(tuple(a[2].shape[-2:])))
-    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 2)
-    assert maps == [(9, 9), (5, 5), (3, 3), (2, 2)]
+def test_scenario_without_options_rejects_options():
+    assert get("linear").with_options({}) is get("linear")
+    with pytest.raises(InputError, match="linear has no options: remove size"):
+        get("linear").with_options({"size": 8})
