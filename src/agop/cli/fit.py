@@ -119,11 +119,6 @@ def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: Any) -> AGOP:
     return replace(prior, provenance=replace(prior.provenance, data=DataProvenance.from_dict(data), **entries))
 
 
-def _classes_and_skipped(prior: AGOP) -> tuple[int, int]:
-    """Number of classes of the model, and number of samples skipped for NaN or infinite gradients."""
-    return prior.provenance.classes, prior.provenance.skipped
-
-
 @dataclass(frozen=True)
 class _BatchesThenBarrier:
     """Batches of one rank, then a barrier: a missing rank is named before the ranks add their sums."""
@@ -169,17 +164,17 @@ class _Part:
 def _print_result(prior: AGOP, images: ClassFolders, data: Path, out: Path) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"{prior.count:,} of {len(images):,} images counted")
-    classes, skipped = _classes_and_skipped(prior)
-    if len(images.classes) != classes:
-        warn(f"{data} has {len(images.classes)} class folders, the model {classes} classes")
-    if skipped:
-        console.print(f"{skipped:,} skipped: NaN or infinite gradients")
+    provenance = prior.provenance
+    if len(images.classes) != provenance.classes:
+        warn(f"{data} has {len(images.classes)} class folders, the model {provenance.classes} classes")
+    if provenance.skipped:
+        console.print(f"{provenance.skipped:,} skipped: NaN or infinite gradients")
     console.print(f"wrote {out}: {prior!r}")
 
 
 def _warn_if_chance(prior: AGOP, images: ClassFolders, weights: Path | None) -> None:
     """Warn if the model's accuracy looks like chance."""
-    (classes, _), accuracy = _classes_and_skipped(prior), prior.count / len(images)
+    classes, accuracy = prior.provenance.classes or len(images.classes), prior.count / len(images)
     looks_like_chance = len(images) >= _CHANCE_IMAGES and accuracy <= min(_CHANCE_FACTOR / classes, _CHANCE_LIMIT)
     if not looks_like_chance and accuracy * classes >= 1:
         return
