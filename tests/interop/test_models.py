@@ -235,7 +235,7 @@ def test_the_commands_need_no_flags_for_a_hugging_face_folder(photo, tmp_path, m
     manifest = json.loads(Path("explanations/manifest.json").read_text())
     assert manifest["preprocessing"]["resize"] == [40, 40]
     run("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy", "--device", "cpu")
-    with pytest.warns(AGOPWarning, match=r"resize \[40, 40\] then, None now.*") as caught:
+    with pytest.warns(AGOPWarning, match=r"resize \[40, 40\], now None.*") as caught:
         run("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32", "--device", "cpu")
     assert "size [" not in str(caught[0].message).replace("resize [", "")
 
