@@ -119,7 +119,7 @@ def test_a_result_that_cannot_be_written_leaves_the_whole_parts(folder):
     assert done.returncode == 0, done.stderr
     assert agop.AGOP.load(folder / "of-parts.safetensors").count == 7
     done = run([sys.executable, "-m", "agop", "merge", "of-parts.safetensors", parts[0]], folder)
-    assert "hold the same pictures, which would count twice" in done.stderr
+    assert "hold the same images, which would count twice" in done.stderr
 
 
 def test_an_error_on_one_rank_is_told_by_the_other(folder):

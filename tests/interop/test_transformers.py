@@ -271,7 +271,7 @@ def test_mixed_precision_trains_as_without_the_callback_also_after_an_error(tmp_
 def test_a_checkpoint_of_other_options_and_one_without_the_callback(tmp_path):
     trained(vit(), tmp_path, [AGOPTrainerCallback()], save_strategy="steps", save_steps=4)
     place = tmp_path / "checkpoint-4"
-    with pytest.raises(InputError, match=r"only_correct.*make it with the same"):
+    with pytest.raises(InputError, match=r"only_correct.*create it with the same"):
         trainer_of(vit(), tmp_path, [AGOPTrainerCallback(only_correct=False)]).train(resume_from_checkpoint=str(place))
     state = json.loads((place / "trainer_state.json").read_text())
     del state["stateful_callbacks"]["AGOPTrainerCallback"]
