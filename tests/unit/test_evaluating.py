@@ -119,7 +119,7 @@ def test_the_steps_of_deletion_are_told_in_the_run(tmp_path):
     found.save(tmp_path / "run")
     run = Run(tmp_path / "run")
     assert run.spec.steps == 7
-    assert "removed in 7 steps" in run.about["metrics"]["deletion"]["what"]
+    assert "set to 0 in 7 steps" in run.about["metrics"]["deletion"]["what"]
 
 
 def test_of_few_samples_all_are_kept_and_without_labels_nobody_knows_them():
@@ -191,7 +191,7 @@ def test_what_is_no_method_is_told():
     model, images, masks, _ = setting()
     with pytest.raises(InputError, match=r"method is a function: give a name or"):
         agop.evaluate(model, images, masks, ["vanilla", lambda job: None])
-    with pytest.raises(InputError, match=r"Nameless has no name: give its class one"):
+    with pytest.raises(InputError, match=r"Nameless has no name: add name = "):
         agop.evaluate(model, images, masks, [Nameless()])
 
 
