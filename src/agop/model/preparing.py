@@ -67,10 +67,9 @@ def _foldable(model: nn.Module, graph: Graph) -> list[tuple[str, str]]:
             continue
         pair = str(before.target), str(node.target)
         modules = [model.get_submodule(name) for name in pair]
-        alone = all(calls[name] == 1 and name not in modules_read for name in pair) and all(
-            names[id(m)] == 1 for m in modules
-        )
-        if alone and _folds(*modules):
+        called_once = all(calls[name] == 1 and name not in modules_read for name in pair)
+        named_once = all(names[id(module)] == 1 for module in modules)
+        if called_once and named_once and _folds(*modules):
             pairs.append(pair)
     return pairs
 

@@ -35,7 +35,7 @@ class ImagesDigest(_Record):
 
     count: int
     names: str
-    some: tuple[str, ...]
+    some: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

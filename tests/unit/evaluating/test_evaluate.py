@@ -123,7 +123,7 @@ def test_steps_of_deletion_are_saved_in_the_run(tmp_path):
     evaluation.save(tmp_path / "run")
     run = Run(tmp_path / "run")
     assert run.spec.steps == 7
-    assert "removed in 7 steps" in run.about["metrics"]["deletion"]["what"]
+    assert "set to 0 in 7 steps" in run.about["metrics"]["deletion"]["what"]
 
 
 def test_gallery_has_all_of_few_samples_and_marks_unknown_labels():
@@ -195,7 +195,7 @@ def test_invalid_methods_raise():
     model, images, masks, _ = setting()
     with pytest.raises(InputError, match=r"method is a function: give a name or"):
         agop.evaluate(model, images, masks, ["vanilla", lambda job: None])
-    with pytest.raises(InputError, match=r"Nameless has no name: give its class one"):
+    with pytest.raises(InputError, match=r"Nameless has no name: add name = "):
         agop.evaluate(model, images, masks, [Nameless()])
 
 

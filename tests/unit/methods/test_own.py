@@ -122,7 +122,7 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
         ("mine_of_the_tests:number", "is a int: .* agop.methods.Method"),
         ("mine_of_the_tests:function", "is a function: .* agop.methods.Method"),
         ("mine_of_the_tests:Method", "Method has no maps"),
-        ("mine_of_the_tests:Wants", r"needs options .*power.*: name an object"),
+        ("mine_of_the_tests:Wants", r"needs options .*power.*: create an object"),
         ("mine_of_the_tests.py:TimesInput", "omit the .py"),
         ("nowhere_at_all:TimesInput", "no module named nowhere_at_all: run this from its folder"),
         ("method_raises:Any", "method_raises can't be imported: ZeroDivisionError: division by zero"),
@@ -203,10 +203,11 @@ def test_bench_scores_own_methods_in_workers_and_resumes(folder):
 
 @pytest.mark.slow
 def test_bench_does_not_resume_with_a_changed_method_of_the_same_name(folder, tmp_path):
-    (tmp_path / "changing.py").write_text(MINE)
+    changing = MINE.replace("of-the-tests", "of-a-changing-file")  # the other names are taken in this process
+    (tmp_path / "changing.py").write_text(changing)
     arguments = (*BENCH, "--method", "changing:TimesInput", "--background", "uncorrelated", "--out", "run")
     assert run(*arguments, folder=tmp_path).returncode == 0
-    (tmp_path / "changing.py").write_text(MINE.replace("power: float = 1.0", "power: float = 4.0"))
+    (tmp_path / "changing.py").write_text(changing.replace("power: float = 1.0", "power: float = 4.0"))
     result = run(*arguments, folder=tmp_path)
     assert result.returncode == 2
     assert "code" in result.stderr
