@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -49,7 +49,7 @@ def main() -> None:
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         console.print("[yellow]warning:[/]", escape(str(message)))
 
-    def fail(message: str, code: int) -> None:
+    def fail(message: str, code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another rank's end must not cut this message off
         console.print("[red]error:[/]", escape(message))
         sys.exit(code)

@@ -45,14 +45,15 @@ def process_group(gpus: bool = False) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     if gpus and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         # gloo also with GPUs: only gloo has monitored_barrier, and the ranks reduce their sums just once.
         dist.init_process_group("gloo", timeout=TIMEOUT)
-    except RuntimeError as error:
-        raise RankError(f"rank {rank} of {world_size} couldn't join the others: {_first_line(error)}") from error
+    except (RuntimeError, ValueError) as error:  # ValueError: RANK is set, but not by torchrun
+        reason = str(error).partition("\n")[0]
+        raise RankError(f"rank {rank} of {world_size} couldn't join the others: {reason}") from error
+    torch.set_num_threads(max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     try:
         yield
     finally:
@@ -99,7 +100,3 @@ def check_same_on_all_ranks(settings: Mapping[str, Any]) -> None:
                 f"the ranks have different work ({'; '.join(differences)}): start all of them with the same command, "
                 "files and weights"
             )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -35,10 +35,11 @@ def test_torchrun_rank_reads_the_environment_without_importing_torch():
 
 
 def test_a_rank_that_cannot_join_raises(monkeypatch):
-    for name, value in {"RANK": "7", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(dist, "init_process_group", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no\nroute")))
-    with pytest.raises(RankError, match=r"^rank 7 of 2 couldn't join the others: no$"), process_group():
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(RankError, match=r"^rank 1 of 2 couldn't join the others: .* MASTER_ADDR"), process_group():
         pass
 
 
