@@ -38,9 +38,8 @@ def map_of(values: Any, picture: Picture, name: str = "map") -> Map:
     if saliency.shape != picture.shape[:2]:
         raise InputError(f"{name} has shape {saliency.shape}, its image {picture.shape[:2]}: pass a map (H,W)")
     if (saliency < 0).any():
-        raise InputError(
-            f"{name} has values down to {np.nanmin(saliency):.3g}: pass absolute values or the positive part"
-        )
+        lowest = np.nanmin(saliency)
+        raise InputError(f"{name} has values down to {lowest:.3g}: pass absolute values or the positive part")
     return saliency
 
 
