@@ -30,7 +30,7 @@ class TrainingCallback:
 
     @property
     def prior(self) -> AGOP:
-        """The AGOP of the last training, over all ranks. Raises NoSamplesError if there is none."""
+        """The AGOP of the last training, over all ranks. Raises NoSamplesError if no sample was counted."""
         if self._prior is None:
             raise NoSamplesError(self._no_prior)
         return self._prior
