@@ -201,7 +201,7 @@ def test_resuming_a_finished_training_without_agop_writes_no_file_and_warns(fini
 
 
 def test_resuming_with_other_options_raises(finished, tmp_path):
-    with pytest.raises(InputError, match=r"only_correct.*make it with the same"):
+    with pytest.raises(InputError, match=r"only_correct.*create it with the same"):
         resume("vit", tmp_path, finished.folder / "checkpoint-4", [AGOPTrainerCallback(only_correct=False)])
 
 
