@@ -4,7 +4,7 @@ import time
 
 
 def wait_until(condition, seconds=120):
-    """Poll until the condition holds; fail after so many seconds. Returns what the condition returned."""
+    """Poll until the condition holds and return its value. Fails after the given number of seconds."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, f"still waiting after {seconds} seconds"

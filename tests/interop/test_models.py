@@ -19,6 +19,7 @@ from agop.interop.models import preprocessing_of
 from agop.model.layers import as_grid, token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
+from agop.statistic.provenance import Provenance
 from tests.command import run
 from tests.interop.library_models import assert_same_input, check_every_method, save_scene
 
@@ -214,7 +215,7 @@ def test_commands_need_no_options_for_a_hugging_face_folder(photo, tmp_path):
     assert manifest["preprocessing"]["resize"] == [40, 40]
     agop_command("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy")
     warning = agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32")
-    assert "resize [40, 40] then, None now" in warning
+    assert "resize [40, 40], now None" in warning
     assert "size [" not in warning.replace("resize [", "")
 
 
@@ -237,7 +238,7 @@ def test_prior_of_an_older_version_without_resize_still_matches():
     from agop.cli.options import warn_if_preprocessing_differs
 
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
-    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance={"data": {"preprocessing": before}})
+    prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance=Provenance.from_dict({"data": {"preprocessing": before}}))
     same = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
     assert json.loads(json.dumps(same.to_dict())) == before
     warn_if_preprocessing_differs(prior, same)

@@ -127,7 +127,7 @@ def test_exception_of_the_model_is_one_line_without_AGOP_TRACEBACK(folder):
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        {}['key']\n"
     )
     result = run("fit", "bug:M", "data", "--size", "8", folder=folder)
-    assert result.stderr == "error: KeyError: 'key' (AGOP_TRACEBACK=1 shows where)\n"
+    assert result.stderr == "error: KeyError: 'key' (set AGOP_TRACEBACK=1 for the traceback)\n"
     with pytest.raises(KeyError):
         run("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1")
 
@@ -170,11 +170,11 @@ def test_help_does_not_import_torch():
         (["fit", "resnet18", "data"], "does not name a model"),
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
         (["fit", "raises:needs", "data"], "it is called without arguments"),
-        (["fit", "raises:mak", "data"], "did you mean 'make'"),
-        (["fit", "raises.py:make", "data"], "leave out the .py"),
+        (["fit", "raises:mak", "data"], "did you mean 'raises:make'"),
+        (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
-        (["fit", "needs_package:make", "data"], "needs no_such_package, which is not installed"),
-        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for the models of a library"),
+        (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
+        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),
         (["explain", "agop.networks:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),
