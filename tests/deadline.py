@@ -3,7 +3,7 @@
 import time
 
 
-def wait_until(condition, seconds=120):
+def wait_until(condition, seconds=600):
     """Poll until the condition holds; fail after so many seconds. Returns what the condition returned."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
