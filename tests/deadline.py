@@ -3,7 +3,7 @@
 import time
 
 
-def wait_until(condition, seconds=120):
+def wait_until(condition, seconds=600):
     """Poll until the condition holds and return its value. Fails after the given number of seconds."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):

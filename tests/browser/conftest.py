@@ -23,7 +23,8 @@ SPEC = RunSpec(
 RUN = """
 import sys
 from pathlib import Path
-from agop.bench.runner import begin, run
+from agop.bench.run_folder import begin
+from agop.bench.runner import run
 from agop.runs.spec import RunSpec
 
 begin(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]))

@@ -6,48 +6,24 @@ Under torchrun each rank takes its share of the cells. Ranks never talk to one a
 from __future__ import annotations
 
 import math
-import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agop.bench.workers import run_tasks
-from agop.errors import FileError, InputError
-from agop.runs.about import command_line, save_about
+from agop.errors import FileError
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
 
 # A kill loses the unfinished trainings of a group; beyond five, training together gains little.
 _MOST_TOGETHER = 5
 _POLL_SECONDS = 0.2
-_SPEC_SECONDS = 300
-
-
-def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, notes: Sequence[str] = (), rank: int = 0) -> None:
-    """Create the run folder, or check that the existing one has the same specification. Notes go into the report.
-
-    Only rank 0 creates or deletes the folder; the others wait for it.
-    """
-    if rank > 0:
-        _wait_for_spec(folder, rank)
-        _check_same(spec, folder)
-        return
-    if fresh and (folder / "spec.json").exists():
-        shutil.rmtree(folder)
-    if (folder / "spec.json").exists():
-        _check_same(spec, folder)
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} already exists and is not a run folder: choose another --out")
-    save_about(folder, **_about(spec), notes=list(notes))
-    spec.save(folder)  # last: a folder with a specification can be resumed
 
 
 def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int = 1) -> None:
@@ -66,37 +42,6 @@ def cells_of_rank(cells: Sequence[Cell], rank: int, world_size: int) -> list[Cel
     return [cell for group in _groups(cells, world_size)[rank::world_size] for cell in group]
 
 
-def _wait_for_spec(folder: Path, rank: int) -> None:
-    deadline = time.monotonic() + _SPEC_SECONDS
-    while not (folder / "spec.json").exists():
-        if time.monotonic() > deadline:
-            raise InputError(
-                f"rank {rank} sees no {folder}/spec.json after {_SPEC_SECONDS} seconds: choose an --out on a disk "
-                "that all machines share"
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _check_same(spec: RunSpec, folder: Path) -> None:
-    differences = RunSpec.load(folder).differences(spec)
-    if differences:
-        text = "; ".join(f"{name}: {there} there, {here} here" for name, (there, here) in differences.items())
-        raise InputError(f"{folder} is a run with another specification ({text}): choose another --out, or --fresh")
-
-
-def _about(spec: RunSpec) -> dict[str, Any]:
-    """What the scenarios, methods and metrics of a run mean."""
-    from agop import methods, metrics, scenarios
-
-    return {
-        "command": command_line(),
-        "network": scenarios.get(spec.scenarios[0]).with_options(spec.options).description,
-        "classes": {name: scenarios.get(name).classes for name in spec.scenarios},
-        "methods": methods.descriptions(spec.methods),
-        "metrics": {name: metrics.get(name).described(spec.steps) for name in spec.metrics},
-    }
-
-
 def _missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
     return [cell for cell in cells if not (folder / "cells" / cell.name / "rows.jsonl").exists()]
 
@@ -109,7 +54,7 @@ def _groups(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
 
 
 def _compute(spec: RunSpec, cells: Sequence[Cell], folder: Path, jobs: int, *, finished: int, show: bool) -> None:
-    """Compute cells in parallel processes, with a progress bar that counts the finished ones also."""
+    """Compute cells in parallel processes, with a progress bar that also counts the finished ones."""
     groups = {_name(group): group for group in _groups(cells, jobs)}
     fractions = dict.fromkeys(groups, 0.0)
     workers = max(1, jobs // _threads(spec))
@@ -127,7 +72,7 @@ def _compute(spec: RunSpec, cells: Sequence[Cell], folder: Path, jobs: int, *, f
             raise FileError(f"{error}; finished cells are safe: free disk space and run again to resume") from error
 
 
-def _work(spec: RunSpec, folder: Path, group: list[Cell], progress: Any) -> None:
+def _work(spec: RunSpec, folder: Path, group: list[Cell], progress: Callable[[float], None]) -> None:
     """In a worker: compute one group of cells."""
     from agop.bench.cell import run_cells
 

@@ -196,7 +196,8 @@ def _run(
     draw: Callable[[], None] = lambda: None,
 ) -> None:
     """Begin or resume the run, then print its summary; `draw` prepares the data that cells read."""
-    from agop.bench.runner import begin, run
+    from agop.bench.run_folder import begin
+    from agop.bench.runner import run
     from agop.errors import InputError
     from agop.system.distributed import torchrun_rank
 

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 import agop
 from agop.bench.cell import run_cells
-from agop.bench.runner import begin, cells_of_rank
+from agop.bench.run_folder import begin
+from agop.bench.runner import cells_of_rank
 from agop.bench.runner import run as run_bench
 from agop.errors import FileError, InputError
 from agop.runs.gallery import Gallery
@@ -143,19 +144,24 @@ def test_every_method_and_metric_is_scored(tmp_path, no_workers):
     assert keys == [("model", "accuracy"), ("masks", "coverage"), *pairs]
 
 
-def started(folder):
-    """A bench whose two workers have each finished one cell and wait in the next; its process and its children."""
-    (folder / "gate.py").write_text(GATE)
-    (folder / "closed").touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agop", *QUICK, "--out", "run", "--jobs", "2"], cwd=folder, text=True,
+@pytest.fixture
+def half_done(tmp_path):
+    """A bench whose two workers have each finished one cell and wait in the next: its process and its children."""
+    (tmp_path / "gate.py").write_text(GATE)
+    (tmp_path / "closed").touch()
+    with subprocess.Popen(
+        [sys.executable, "-m", "agop", *QUICK, "--out", "run", "--jobs", "2"], cwd=tmp_path, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "200"},
-    )  # fmt: skip
-    wait_until(lambda: len(finished(folder / "run")) == 2 or process.poll() is not None)
-    assert process.poll() is None, process.communicate()
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    assert len(children) >= 2
-    return process, children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # a background job ignores it
+    ) as process:  # fmt: skip
+        try:
+            wait_until(lambda: len(finished(tmp_path / "run")) == 2 or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert len(children) >= 2
+            yield process, children
+        finally:
+            process.kill()
 
 
 def finished(folder):
@@ -169,8 +175,8 @@ def alive(pid):
         return False
 
 
-def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, tmp_path, no_workers):
-    process, children = started(tmp_path)
+def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, half_done, tmp_path, no_workers):
+    process, children = half_done
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_until(lambda: not any(map(alive, children)))
@@ -186,8 +192,8 @@ def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, tmp_pat
     assert before.items() <= finished(tmp_path / "run").items()
 
 
-def test_interrupted_run_keeps_finished_cells_without_a_traceback(tmp_path):
-    process, children = started(tmp_path)
+def test_interrupted_run_keeps_finished_cells_without_a_traceback(half_done, tmp_path):
+    process, children = half_done
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -244,7 +250,7 @@ def test_ranks_share_the_cells_and_rank_0_waits_for_all_of_them(whole, tmp_path,
             yield name, 1.0
 
     monkeypatch.setattr("agop.bench.runner.run_tasks", run_tasks)
-    monkeypatch.setattr("agop.bench.runner._about", lambda spec: {})
+    monkeypatch.setattr("agop.bench.run_folder._about", lambda spec: {})
     waiting = threading.Thread(target=begin, args=(spec, folder), kwargs={"rank": 1}, daemon=True)
     waiting.start()
     assert not folder.exists()  # rank 1 creates nothing
@@ -265,7 +271,7 @@ def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp
     other = RunSpec("xai-tris", ("linear",), ("correlated",), 1, ("vanilla",), ("iou",))
     with pytest.raises(InputError, match="seeds: 2 there, 1 here"):
         begin(other, whole, rank=1)
-    monkeypatch.setattr("agop.bench.runner._SPEC_SECONDS", 0)
+    monkeypatch.setattr("agop.bench.run_folder._SPEC_SECONDS", 0)
     with pytest.raises(InputError, match=r"rank 1 sees no .*all machines share"):
         begin(other, tmp_path / "elsewhere", rank=1)
 
