@@ -21,13 +21,13 @@ def evaluate(
     model: options.Model,
     pictures: Annotated[Path, typer.Argument(help="Folder of images. With class folders, accuracy is also reported.")],
     masks: Annotated[Path, typer.Argument(help="Folder of masks, each with the relative path of its image.")],
-    prior: Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a hook.")] = None,
+    prior: options.Prior = None,
     method: Annotated[
         list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),
-    layer: Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")] = None,
+    layer: options.Layer = None,
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,

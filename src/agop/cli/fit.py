@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from agop.pictures.folders import Batches, ClassFolders
     from agop.statistic.agop import AGOP
+    from agop.statistic.provenance import DataProvenance
 
 # Images read at once. `fit` decides how many of them go through the model at once.
 _READ_BATCH = 32
@@ -67,11 +68,11 @@ def fit(
             "per_class": per_class,
             "nan": "skip" if skip_nan else "raise",
         }
-        description = _describe(images)
-        _check_same(loaded, description, rule)
+        provenance = _data_provenance(images)
+        _check_same(loaded, provenance, rule)
         if world_size > 1 and snapshot_every is None:
             snapshot_every = _SNAPSHOT_SECONDS
-        part = _Part(out, description, rank, world_size)
+        part = _Part(out, provenance, rank, world_size)
         with part.mentioned_in_errors():
             prior = fit_model(
                 loaded,
@@ -82,7 +83,7 @@ def fit(
                 snapshot_every=snapshot_every or 0,
                 **rule,
             )
-            prior = _with_provenance(prior, description)
+            prior = _with_provenance(prior, provenance)
             if rank == 0:
                 prior.save(out)
             barrier()  # the parts stay until the whole file is written
@@ -94,29 +95,27 @@ def fit(
             _warn_if_chance(prior, images, weights)
 
 
-def _describe(images: ClassFolders) -> dict[str, Any]:
-    """Classes, preprocessing and a digest of the images, for the provenance."""
-    return {
-        "classes": images.classes,
-        "preprocessing": images.preprocessing.to_dict(),
-        "pictures": images.summary(),
-    }
+def _data_provenance(images: ClassFolders) -> DataProvenance:
+    """Class names, preprocessing and a digest of the images."""
+    from agop.statistic.provenance import DataProvenance
+
+    return DataProvenance.from_dict(
+        {"classes": images.classes, "preprocessing": images.preprocessing.to_dict(), "pictures": images.summary()}
+    )
 
 
-def _check_same(model: Any, description: dict[str, Any], rule: dict[str, Any]) -> None:
+def _check_same(model: Any, data: DataProvenance, rule: dict[str, Any]) -> None:
     """Raise unless all ranks have the same model, images and options: otherwise their sums can't be added."""
     from agop.model.fingerprint import fingerprint
     from agop.system.distributed import check_same_on_all_ranks
 
-    images = "{count} ({names})".format(**description["pictures"])
-    settings = {"model": fingerprint(model), "images": images, "preprocessing": description["preprocessing"]}
+    images = data.pictures and f"{data.pictures.count} ({data.pictures.names})"
+    settings = {"model": fingerprint(model), "images": images, "preprocessing": data.preprocessing}
     check_same_on_all_ranks(settings | rule)
 
 
-def _with_provenance(prior: AGOP, data: dict[str, Any], **entries: Any) -> AGOP:
-    from agop.statistic.provenance import DataProvenance
-
-    return replace(prior, provenance=replace(prior.provenance, data=DataProvenance.from_dict(data), **entries))
+def _with_provenance(prior: AGOP, data: DataProvenance, **entries: Any) -> AGOP:
+    return replace(prior, provenance=replace(prior.provenance, data=data, **entries))
 
 
 @dataclass(frozen=True)
@@ -138,15 +137,15 @@ class _BatchesThenBarrier:
 class _Part:
     """Snapshots of one rank as an AGOP file next to OUT. `agop merge` joins those of all ranks."""
 
-    def __init__(self, out: Path, description: dict[str, Any], rank: int, world_size: int) -> None:
+    def __init__(self, out: Path, data: DataProvenance, rank: int, world_size: int) -> None:
         self.path = out.with_name(f"{out.stem}.part-rank{rank}{out.suffix}")
         self.written = False
-        self._description, self._place = description, {"rank": rank, "ranks": world_size}
+        self._data, self._place = data, {"rank": rank, "ranks": world_size}
 
     def write(self, prior: AGOP) -> None:
         """Replace the previous snapshot."""
         with deferred_signals():  # torchrun's SIGTERM must not cut off the last snapshot
-            _with_provenance(prior, self._description, **self._place).save(self.path)
+            _with_provenance(prior, self._data, **self._place).save(self.path)
             self.written = True
 
     @contextmanager
