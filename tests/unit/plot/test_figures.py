@@ -13,23 +13,8 @@ import torch
 
 import agop
 from agop.pictures import heat
-from agop.plot.figures import outline
 from tests.drawn_figures import IMAGE, MAP, MASK, colour_bar, pixels, texts
 from tests.notebook import displayed
-
-
-@pytest.mark.parametrize("mask", [MASK, np.ones((3, 4), bool), np.zeros((3, 4), bool), np.eye(5, dtype=bool)])
-def test_outline_has_the_edges_between_inside_and_outside(mask):
-    expected = set()
-    for row, column in np.argwhere(mask):
-        for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-            beside = (row + down, column + right)
-            inside = 0 <= beside[0] < mask.shape[0] and 0 <= beside[1] < mask.shape[1] and mask[beside]
-            if not inside:
-                middle = np.array([column + right / 2, row + down / 2])
-                along = np.array([abs(down), abs(right)]) / 2
-                expected.add((*(middle - along), *(middle + along)))
-    assert {tuple(line.ravel()) for line in outline(mask)} == expected
 
 
 def test_colour_bar_has_the_colours_of_the_maps():
