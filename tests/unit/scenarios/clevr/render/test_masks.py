@@ -6,7 +6,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from agop.errors import InputError
 from agop.scenarios.clevr.render.camera import CAMERA
 from agop.scenarios.clevr.render.images import object_masks
 from agop.scenarios.clevr.render.scene import Scene
@@ -92,8 +91,3 @@ def test_squeezed_mask_shows_the_same_frame():
 
 def test_scene_without_objects_has_no_masks():
     assert object_masks(Scene(()), 6, 4).shape == (0, 4, 6)
-
-
-def test_width_below_one_raises():
-    with pytest.raises(InputError, match="width is 0"):
-        object_masks(SCENES[0], 0, 8)
