@@ -61,22 +61,17 @@ def test_the_remaining_claims_can_fail(tmp_path):
     ]
 
 
-def test_claims_are_undecided_if_seeds_disagree(tmp_path):
+def test_claims_are_undecided_with_one_seed_or_disagreeing_seeds_or_undefined_scores(tmp_path):
     def change(row):
-        changed = row["scenario"] == "linear" and row["method"] == "agop-weighted"
-        return {"value": (0.1, 0.4, 0.2)[row["seed"]]} if changed else None
+        if row["scenario"] == "linear" and row["method"] == "agop-weighted":
+            return {"value": (0.1, 0.4, 0.2)[row["seed"]]}
+        return {"value": None} if row["scenario"] != "linear" and row["metric"] == "iou" else None
 
-    assert verdicts(write_xai_tris(tmp_path, change))["AGOP-Weighted beats IG in mIoU on linear"] == "undecided"
-
-
-def test_one_seed_decides_no_comparison(tmp_path):
-    results = verdicts(write_xai_tris(tmp_path, seeds=1))
+    results = verdicts(write_xai_tris(tmp_path / "three", change))
+    assert results["AGOP-Weighted beats IG in mIoU on linear"] == "undecided"
+    assert results["IG ranks first in mIoU on translations_rotations"] == "undecided"
+    results = verdicts(write_xai_tris(tmp_path / "one", seeds=1))
     assert {verdict for claim, verdict in results.items() if "beats" in claim} == {"undecided"}
-
-
-def test_claims_without_defined_scores_are_undecided(tmp_path):
-    run = write_xai_tris(tmp_path, lambda row: {"value": None} if row["metric"] == "iou" else None)
-    assert verdicts(run)["IG ranks first in mIoU on translations_rotations"] == "undecided"
 
 
 def test_ranking_first_needs_all_methods_of_the_paper(tmp_path):
