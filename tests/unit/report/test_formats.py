@@ -40,11 +40,6 @@ def test_formats_agree_with_the_rows(tmp_path):
     assert text.count("\n| AGOP-Local equals VanillaGrad | **holds** |") == 1
 
 
-def test_an_undefined_score_is_a_dash(tmp_path):
-    run = write_xai_tris(tmp_path, lambda row: {"value": None, "n": 0} if row["method"] == "gradcam" else None)
-    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
-
-
 def test_terminals_of_any_width_show_all_scores_and_claims(tmp_path):
     run = write_xai_tris(tmp_path)
     wide, narrow = (terminal_text(run, width) for width in (200, 50))

@@ -151,7 +151,9 @@ def test_undefined_scores_have_counts_and_reasons(tmp_path):
             return {"value": None, "n": 0, "undefined": {"map is zero everywhere": 10}}
         return {"n": 9, "undefined": {"mask is empty": 1}} if row["method"] == "vanilla" else None
 
-    table = table_views(write_xai_tris(tmp_path, change))[0]
+    run = write_xai_tris(tmp_path, change)
+    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
+    table = table_views(run)[0]
     entry = table.lines["gradcam"][0]
     assert (entry.mean, entry.value) == ("–", None)
     assert "0 of 30 samples scored (map is zero everywhere: 30)" in entry.tip
