@@ -8,28 +8,10 @@ from typing import Any
 
 import pytest
 
-from agop.runs.spec import RunSpec
-
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 LOCAL = ("file:", "data:", "blob:")
-# As `agop bench xai-tris --quick`, but long enough for several snapshots.
-SPEC = RunSpec(
-    "xai-tris", ("linear", "translations_rotations"), ("uncorrelated", "correlated"), 2,
-    ("random", "vanilla", "gradcam", "agop-weighted", "agop-global"),
-    ("iou", "energy", "average_precision", "deletion"), epochs=6, test_images=100,
-)  # fmt: skip
-RUN = """
-import sys
-from pathlib import Path
-from agop.bench.run_folder import begin
-from agop.bench.runner import run
-from agop.runs.spec import RunSpec
-
-begin(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]))
-run(RunSpec.load(Path(sys.argv[1])), Path(sys.argv[2]), 2)
-"""
 
 
 def skip(reason):

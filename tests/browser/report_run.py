@@ -1,13 +1,27 @@
-"""A run of the real bench and its page, shared by all report tests. A pytest plugin of those test modules."""
+"""A small run of the real bench and its page, shared by all report tests. A pytest plugin of those test modules."""
 
 import os
-import subprocess
-import sys
+from dataclasses import replace
+from itertools import groupby
 
 import pytest
+import torch
 from filelock import FileLock
 
-from tests.browser.conftest import RUN, SPEC, Traffic, open_page
+from agop import scenarios
+from agop.bench.cell import run_cells
+from agop.bench.run_folder import begin
+from agop.report.page import page as page_text
+from agop.report.run import Run
+from agop.runs.rows import collect
+from agop.runs.spec import RunSpec
+from tests.browser.conftest import Traffic, open_page
+
+SPEC = RunSpec(
+    "xai-tris", ("linear", "translations_rotations"), ("uncorrelated", "correlated"), 2,
+    ("random", "vanilla", "gradcam", "agop-weighted", "agop-global"),
+    ("iou", "energy", "average_precision", "deletion"), epochs=4, test_images=20,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -18,18 +32,25 @@ def run_folder(tmp_path_factory, driver):
     folder = base / "report-run"
     with FileLock(base / "report-run.lock", timeout=600):
         if not (folder / "index.html").exists():
-            SPEC.save(base / "report-run-spec")
-            _python("-c", RUN, base / "report-run-spec", folder)
-            assert f"wrote {folder / 'index.html'}" in _python("-m", "agop", "report", folder)
+            begin(SPEC, folder)
+            _compute(folder)
+            (folder / "index.html").write_text(page_text(Run(folder)))
     return folder
 
 
-def _python(*arguments):
-    command = [sys.executable, *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def _compute(folder):
+    """All cells, trained fast on few images, with a snapshot after every epoch."""
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+        patch.setattr("agop.scenarios.xai_tris_8x8._IMAGES", 1000)
+        for name in SPEC.scenarios:
+            scenario = scenarios.get(name)
+            recipe = replace(scenario.recipe, snapshot_every=None, batch=32, learning_rate=3e-3)
+            patch.setitem(scenarios.registry._plugins, name, replace(scenario, recipe=recipe))
+        for _, cells in groupby(SPEC.cells(), lambda cell: (cell.scenario, cell.background)):
+            run_cells(SPEC, list(cells), folder, lambda done: None)
+    torch.set_num_threads(threads)
+    collect(SPEC, folder)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Properties of all figures: notes, colours, outlines, no global state, display in a notebook."""
+"""agop.plot.overlay, and what holds for all figures: notes, colours, no global state, display in a notebook."""
 
 import os
 import pickle
@@ -10,26 +10,32 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 import agop
 from agop.pictures import heat
 from agop.plot.figures import outline
+from agop.plot.inputs import picture_of
 from tests.drawn_figures import IMAGE, MAP, MASK, colour_bar, pixels, texts
 from tests.notebook import displayed
 
 
-@pytest.mark.parametrize("mask", [MASK, np.ones((3, 4), bool), np.zeros((3, 4), bool), np.eye(5, dtype=bool)])
-def test_outline_has_the_edges_between_inside_and_outside(mask):
-    expected = set()
-    for row, column in np.argwhere(mask):
-        for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-            beside = (row + down, column + right)
-            inside = 0 <= beside[0] < mask.shape[0] and 0 <= beside[1] < mask.shape[1] and mask[beside]
-            if not inside:
-                middle = np.array([column + right / 2, row + down / 2])
-                along = np.array([abs(down), abs(right)]) / 2
-                expected.add((*(middle - along), *(middle + along)))
-    assert {tuple(line.ravel()) for line in outline(mask)} == expected
+def test_overlay_draws_the_map_over_its_image_with_a_bar_up_to_its_maximum():
+    figure = agop.plot.overlay(IMAGE, torch.from_numpy(5 * MAP).requires_grad_(), mask=MASK, title="mine")
+    axes, bar = figure.axes
+    assert np.array_equal(pixels(axes), heat.overlay(picture_of(IMAGE), 5 * MAP))
+    assert len(axes.collections[0].get_segments()) == len(outline(MASK))
+    assert bar.get_ylim() == (0, 5 * MAP.max())
+    assert bar.get_ylabel() == "map value"
+    assert axes.get_title() == "mine"
+
+
+def test_overlay_draws_into_given_axes():
+    whole = Figure()
+    left, right = whole.subfigures(1, 2)
+    assert agop.plot.overlay(IMAGE, MAP, ax=right.subplots(), title="right") is whole
+    assert "right" in texts(right)
+    assert not left.axes
 
 
 def test_colour_bar_has_the_colours_of_the_maps():

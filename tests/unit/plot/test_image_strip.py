@@ -57,11 +57,8 @@ def test_show_thins_large_images_and_averages_their_maps():
         (-torch.ones(2, 6, 9), None, "has values down to -1"),
     ],
 )
-def test_show_rejects_maps_that_do_not_fit(maps, targets, message):
+def test_show_rejects_empty_batches_and_maps_that_do_not_fit(maps, targets, message):
     with pytest.raises(InputError, match=message):
         agop.plot.show(IMAGE[None].expand(2, -1, -1, -1), maps, targets=targets)
-
-
-def test_show_rejects_an_empty_batch():
     with pytest.raises(InputError, match="0 images: pass at least one"):
-        agop.plot.show(torch.rand(0, 3, 4, 4), torch.rand(0, 4, 4))
+        agop.plot.show(IMAGE[None][:0], maps[:0])

@@ -40,21 +40,12 @@ def test_formats_agree_with_the_rows(tmp_path):
     assert text.count("\n| AGOP-Local equals VanillaGrad | **holds** |") == 1
 
 
-def test_an_undefined_score_is_a_dash(tmp_path):
-    run = write_xai_tris(tmp_path, lambda row: {"value": None, "n": 0} if row["method"] == "gradcam" else None)
-    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
-
-
-def test_the_terminal_shows_our_scores_the_papers_values_and_every_claim(tmp_path):
-    text = terminal_text(write_xai_tris(tmp_path))
-    row = next(line for line in text.splitlines() if line.startswith("agop-weighted"))
-    assert row.split()[1:5] == ["0.643", "0.642", "0.315", "0.314"]
-    assert text.count("holds ") == 11
-
-
-def test_a_narrow_terminal_truncates_nothing(tmp_path):
+def test_terminals_of_any_width_show_all_scores_and_claims(tmp_path):
     run = write_xai_tris(tmp_path)
     wide, narrow = (terminal_text(run, width) for width in (200, 50))
+    row = next(line for line in wide.splitlines() if line.startswith("agop-weighted"))
+    assert row.split()[1:5] == ["0.643", "0.642", "0.315", "0.314"]
+    assert wide.count("holds ") == 11
     assert "…" not in narrow
     whole, pieces = (
         [line.split()[1:] for line in text.splitlines() if line.startswith("integrated-gradients ")]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from agop.plot import figures
 from agop.report.formats import registry
 from agop.report.numbers import number
 from agop.report.page.colours import inferno, shade
-from agop.report.page.gallery_view import class_name
 from agop.report.page.map_bytes import block_size, block_sums, pack_maps
 from agop.report.page.outlines import outline
 from agop.report.page.table_view import table_views
@@ -21,7 +21,7 @@ from agop.report.page.training_history import training_history
 from agop.report.page.winner_grids import winner_grids
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
-from tests.report_runs import write_clevr, write_evaluation, write_xai_tris
+from tests.report_runs import METHODS, write_clevr, write_evaluation, write_xai_tris
 
 SCORES = {"random": [0.1, 0.2, 0.1, 0.2], "vanilla": [0.3, 0.5, np.nan, 0.4]}
 
@@ -37,20 +37,20 @@ def edges(path):
 
 
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_outline_has_each_edge_between_inside_and_outside_once(density):
+def test_outlines_have_each_edge_between_inside_and_outside_once(density):
+    """Those of the page, and those of agop.plot, whose pixel centres are at whole numbers."""
     mask = np.random.default_rng(0).random((7, 5)) < density
-    expected = set()
+    padded, expected = np.pad(mask, 1), set()
     for y, x in np.argwhere(mask):
-        for other, edge in {
-            (y - 1, x): ((x, y), (x + 1, y)), (y + 1, x): ((x, y + 1), (x + 1, y + 1)),
-            (y, x - 1): ((x, y), (x, y + 1)), (y, x + 1): ((x + 1, y), (x + 1, y + 1)),
-        }.items():  # fmt: skip
-            inside = 0 <= other[0] < 7 and 0 <= other[1] < 5 and mask[other]
-            if not inside:
-                expected.add(edge)
-    drawn = edges(outline(mask))
-    assert len(drawn) == len(set(drawn))
-    assert set(drawn) == expected
+        beside = {
+            (0, 1): ((x, y), (x + 1, y)), (2, 1): ((x, y + 1), (x + 1, y + 1)),
+            (1, 0): ((x, y), (x, y + 1)), (1, 2): ((x + 1, y), (x + 1, y + 1)),
+        }  # fmt: skip
+        expected |= {edge for (down, right), edge in beside.items() if not padded[y + down, x + right]}
+    lines = np.reshape(figures.outline(mask), (-1, 2, 2)) + 0.5
+    for drawn in (edges(outline(mask)), [tuple(sorted(map(tuple, line))) for line in lines.tolist()]):
+        assert len(drawn) == len(set(drawn))
+        assert set(drawn) == expected
 
 
 def unpack(packed, shape):
@@ -111,6 +111,10 @@ def test_milliseconds_have_two_significant_digits():
     assert number(None, "iou") == "–"
 
 
+def grid_of(run, metric):
+    return next(grid for grid in winner_grids(run) if grid.metric == metric)
+
+
 def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
     values = {"agop-weighted": (0.30, 0.40, 0.50), "smoothgrad": (0.31, 0.39, 0.49), "agop-global": (0.1, 0.2, 0.3),
               "random": (0.9, 0.9, 0.9)}  # fmt: skip
@@ -119,9 +123,8 @@ def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
         changed = row["metric"] == "iou" and row["scenario"] == "linear" and row["background"] == "uncorrelated"
         return {"value": values.get(row["method"], (0.1,) * 3)[row["seed"]]} if changed else None
 
-    run = write_xai_tris(tmp_path, change)
-    grid = next(grid for grid in winner_grids(run) if grid.metric == "iou")
-    line = dict(zip(run.spec.methods, grid.lines["linear / uncorrelated"], strict=True))
+    grid = grid_of(write_xai_tris(tmp_path, change), "iou")
+    line = dict(zip(METHODS, grid.lines["linear / uncorrelated"], strict=True))
     assert {method: square.mark for method, square in line.items() if square.mark} == {
         "agop-weighted": "★", "smoothgrad": "≈", "random": "▲",
     }  # fmt: skip
@@ -129,20 +132,17 @@ def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
     assert line["agop-weighted"].interval == "[0.131, 0.669]"
 
 
-def test_the_lowest_score_wins_if_lower_is_better(tmp_path):
-    run = write_xai_tris(tmp_path)
-    grid = next(grid for grid in winner_grids(run) if grid.metric == "deletion")
-    line = dict(zip(run.spec.methods, grid.lines["linear / uncorrelated"], strict=True))
+def test_the_grid_marks_the_lowest_score_if_lower_is_better(tmp_path):
+    grid = grid_of(write_xai_tris(tmp_path), "deletion")
+    line = dict(zip(METHODS, grid.lines["linear / uncorrelated"], strict=True))
     assert [method for method, square in line.items() if square.mark == "★"] == ["gradcam"]
     assert not grid.up
     assert float(grid.ends[0]) > float(grid.ends[1])
 
 
 def test_one_seed_marks_no_method_as_equal_to_the_best(tmp_path):
-    marks = {
-        s.mark for grid in winner_grids(write_xai_tris(tmp_path, seeds=1)) for line in grid.lines.values() for s in line
-    }
-    assert "≈" not in marks
+    grids = winner_grids(write_xai_tris(tmp_path, seeds=1))
+    assert "≈" not in {square.mark for grid in grids for line in grid.lines.values() for square in line}
 
 
 def test_undefined_scores_have_counts_and_reasons(tmp_path):
@@ -151,7 +151,9 @@ def test_undefined_scores_have_counts_and_reasons(tmp_path):
             return {"value": None, "n": 0, "undefined": {"map is zero everywhere": 10}}
         return {"n": 9, "undefined": {"mask is empty": 1}} if row["method"] == "vanilla" else None
 
-    table = table_views(write_xai_tris(tmp_path, change))[0]
+    run = write_xai_tris(tmp_path, change)
+    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
+    table = table_views(run)[0]
     entry = table.lines["gradcam"][0]
     assert (entry.mean, entry.value) == ("–", None)
     assert "0 of 30 samples scored (map is zero everywhere: 30)" in entry.tip
@@ -261,11 +263,6 @@ def test_gallery_samples_have_their_own_scores_and_names(tmp_path):
     assert "2 evenly spaced images of 4, not hand-picked" in " ".join(text.split())
     run.about["samples"] = {"my scans": ["a/1.png", "b/<3>.png"]}
     assert page_data(registry.get("html")(run))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
-
-
-def test_classes_without_a_name_are_numbered(tmp_path):
-    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
-    assert [class_name(run, "my scans", n) for n in (0, 1, -1)] == ["healthy", "class 1", ""]
 
 
 def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):

@@ -80,14 +80,3 @@ def test_visible_share_of_a_lamp_equals_testing_each_of_its_points():
     np.testing.assert_allclose(share, slow)
     assert ((share > 0) & (share < 1)).any()
     assert (share == 0).any()
-
-
-def test_lamp_points_are_on_its_disc_and_differ_for_each_ray():
-    lamp = LAMPS[1]
-    points = lamp.points(9)
-    offsets = points.reshape(3, -1).T - lamp.position
-    assert points.shape == (3, 9, 4)
-    np.testing.assert_allclose(offsets @ lamp.position, 0, atol=1e-9)
-    assert np.linalg.norm(offsets, axis=1).max() <= lamp.radius
-    assert len(np.unique(offsets.round(6), axis=0)) == 36
-    np.testing.assert_allclose(offsets.mean(axis=0), 0, atol=0.05)

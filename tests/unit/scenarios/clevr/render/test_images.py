@@ -45,11 +45,6 @@ def test_ball_has_its_colour(color, material):
     assert max(similarity, key=similarity.__getitem__) == color
 
 
-def test_red_rubber_is_red_wherever_it_is_lit():
-    inside = pixels(alone(BALL))[object_masks(alone(BALL), 96, 64)[0]]
-    assert (inside[:, 0] > 1.5 * inside[:, 1:].max(axis=1)).mean() > 0.9
-
-
 def test_objects_cast_shadows_on_the_floor():
     bare, with_ball = pixels(Scene(())), pixels(alone(BALL))
     floor = ~object_masks(alone(BALL), 96, 64)[0]
@@ -127,13 +122,6 @@ def test_mirror_images_in_metal_are_slightly_blurred(monkeypatch):
     assert steepest() > 1.3 * blurred
 
 
-def test_jitter_of_mirrored_rays_has_mean_zero():
-    for samples in (1, 4, 9):
-        jitter = World.of((), LAMPS, samples).jitter
-        np.testing.assert_allclose(jitter.mean(axis=1), 0, atol=1e-6)
-        assert np.abs(jitter).max() > 0.03 or samples == 1
-
-
 def test_floor_is_darker_where_an_object_hides_the_sky():
     bare, with_ball = (pixels(Scene(objects, lamps=())) for objects in ((), (BALL,)))
     ball = object_masks(alone(BALL), 96, 64)[0]
@@ -148,15 +136,6 @@ def test_linear_light_becomes_srgb_and_glare_becomes_white():
     glaring = tuple(replace(lamp, color=(3000.0,) * 3) for lamp in LAMPS)
     # The lower half, in front: the floor behind the lamps gets little of their light.
     assert pixels(Scene((), lamps=glaring))[32:].min() > 250
-
-
-def test_metal_has_more_contrast_than_rubber():
-    def contrast(material):
-        scene = alone(replace(BALL, material=material))
-        inside = pixels(scene, 96, 64, 2)[object_masks(scene, 96, 64)[0]]
-        return np.ptp(inside.mean(axis=-1))
-
-    assert contrast("metal") > 1.5 * contrast("rubber")
 
 
 def test_smooth_surfaces_have_no_speckles():
@@ -188,6 +167,8 @@ def test_image_does_not_depend_on_the_number_of_rays_per_block(monkeypatch):
     np.testing.assert_array_equal(whole[1], parts[1])
 
 
-def test_rays_below_one_raise():
+def test_no_rays_and_no_pixels_raise():
     with pytest.raises(InputError, match="rays is 0"):
         render(SCENES[0], 8, 8, 0)
+    with pytest.raises(InputError, match="width is 0"):
+        object_masks(SCENES[0], 0, 8)

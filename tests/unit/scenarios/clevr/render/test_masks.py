@@ -6,7 +6,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from agop.errors import InputError
 from agop.scenarios.clevr.render.camera import CAMERA
 from agop.scenarios.clevr.render.images import object_masks
 from agop.scenarios.clevr.render.scene import Scene
@@ -83,17 +82,5 @@ def test_mask_of_a_cube_is_the_convex_hull_of_its_projected_corners():
     np.testing.assert_array_equal(object_masks(alone(CUBE), 240, 160)[0], inside)
 
 
-def test_squeezed_mask_shows_the_same_frame():
-    scene = SCENES[0]
-    wide, narrow = object_masks(scene, 480, 320), object_masks(scene, 160, 320)
-    # The centre of every third column is a centre of the narrow image.
-    np.testing.assert_array_equal(wide[:, :, 1::3], narrow)
-
-
 def test_scene_without_objects_has_no_masks():
     assert object_masks(Scene(()), 6, 4).shape == (0, 4, 6)
-
-
-def test_width_below_one_raises():
-    with pytest.raises(InputError, match="width is 0"):
-        object_masks(SCENES[0], 0, 8)
