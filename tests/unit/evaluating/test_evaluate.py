@@ -8,7 +8,7 @@ import torch
 
 import agop
 from agop import metrics
-from agop.errors import AGOPError, InputError, PriorError
+from agop.errors import InputError, PriorError
 from agop.pictures.heat import pixels
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
@@ -119,7 +119,7 @@ WRONG_MASKS = r"masks have shape .*: pass one mask per image, \("
     ],
 )
 def test_mistakes_raise(model, change, message):
-    with pytest.raises(AGOPError, match=message):
+    with pytest.raises(InputError, match=message):
         evaluate(model, **change)
 
 
