@@ -7,7 +7,7 @@ from PIL import Image
 
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
-from tests.command import run
+from tests.command import run_checked
 
 NETWORK = """
 import torch
@@ -43,8 +43,7 @@ def folder(tmp_path_factory):
 
 def warnings_of_fit(folder, right, *options, data="photos"):
     torch.save({"right": torch.tensor(right)}, folder / "w.pth")
-    result = run("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
-    assert result.returncode == 0, result.stderr
+    result = run_checked("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
     assert "wrote prior.safetensors" in result.stdout
     return result.stderr
 
