@@ -42,7 +42,7 @@ def run_checked(*arguments, folder, **environment):
 
 
 def error_of(*arguments, folder, **environment):
-    """Standard error of a command that must end with exit code 2: one line, without a traceback."""
+    """Standard error of a command that must end with exit code 2, and without a traceback."""
     result = run(*arguments, folder=folder, **environment)
     assert result.returncode == 2, result.stderr
     assert result.stderr.splitlines()[-1].startswith("error:")

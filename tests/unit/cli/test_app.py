@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from agop.app import example
-from tests.command import error_of
+from tests.command import error_of, run
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,6 @@ def test_missing_gradio_names_the_extra(tmp_path, monkeypatch):
 def test_port_in_use_suggests_another_one(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        message = error_of("app", "--port", port, folder=tmp_path)
-    assert message.startswith(f"error: can't use port {port} of 127.0.0.1 (Address already in use): try --port ")
+        result = run("app", "--port", port, folder=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: can't use port {port} of 127.0.0.1 (Address already in use): try --port ")
