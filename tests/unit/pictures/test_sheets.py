@@ -8,6 +8,7 @@ from agop.pictures.sheets import label, large_tile, shares, sheet, tile
 
 
 def test_values_are_the_root_of_the_share_over_the_largest_share():
+    assert shares({}) == ({}, 0.0)
     values, top = shares({"sharp": np.array([[0.0, 3.0], [1.0, 0.0]]), "even": np.full((2, 2), 7.0)})
     assert top == pytest.approx(0.75)
     assert values["sharp"] == pytest.approx(np.sqrt([[0, 1], [1 / 3, 0]]))
@@ -41,11 +42,7 @@ def test_zero_or_infinite_map_becomes_zeros_and_does_not_change_the_others(dead)
     alone, same_top = shares({"good": good})
     assert top == same_top
     assert np.array_equal(values["good"], alone["good"])
-
-
-def test_top_is_zero_without_a_usable_map():
-    assert shares({}) == ({}, 0.0)
-    values, top = shares({"dead": np.zeros((2, 2))})
+    values, top = shares({"dead": dead})
     assert top == 0.0
     assert not values["dead"].any()
 
@@ -71,14 +68,11 @@ def test_map_covers_an_image_of_few_pixels(side, image_is_visible):
     assert bool((bright > dark).all()) == image_is_visible
 
 
-def test_sheet_marks_a_zero_map():
+def test_label_and_sheet_say_if_a_map_is_zero_or_not_finite():
     picture, zeros = np.zeros((40, 40, 3), np.uint8), np.zeros((40, 40))
+    assert label("vanilla", zeros + 1) == "vanilla"
+    assert label("vanilla", zeros) == "vanilla (all zero)"
+    assert label("vanilla", zeros * np.nan) == "vanilla (not finite)"
     plain, marked = sheet(picture, {"vanilla": zeros + 1}), sheet(picture, {"vanilla": zeros})
     assert plain.size == marked.size
     assert np.asarray(plain)[:20].tolist() != np.asarray(marked)[:20].tolist()
-
-
-def test_label_says_if_a_map_is_zero_or_not_finite():
-    assert label("vanilla", np.ones((2, 2))) == "vanilla"
-    assert label("vanilla", np.zeros((2, 2))) == "vanilla (all zero)"
-    assert label("vanilla", np.full((2, 2), np.nan)) == "vanilla (not finite)"
