@@ -33,15 +33,6 @@ def equal(a, b):
     return all(torch.equal(value, b.model.state_dict()[name]) for name, value in a.model.state_dict().items())
 
 
-def test_stacked_forward_equals_the_separate_networks():
-    torch.manual_seed(0)
-    models = [CNN8by8() for _ in range(3)]
-    images = torch.randn(3, 20, 1, 8, 8)
-    weights = {name: torch.stack([m.get_parameter(name) for m in models]) for name, _ in models[0].named_parameters()}
-    apart = torch.stack([model(part) for model, part in zip(models, images, strict=True)])
-    torch.testing.assert_close(CNN8by8.stacked_forward(weights, images), apart)
-
-
 def plain_scenario(**recipe):
     network = partial(CNN8by8)  # hides stacked_forward
     recipe = Recipe(**({"snapshot_every": None} | recipe))

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 import agop
@@ -16,6 +15,7 @@ from agop.cli.options import height_and_width
 from agop.errors import AGOPWarning, InputError
 from agop.pictures.preprocessing import Preprocessing
 from tests.command import run_checked
+from tests.image_files import save, save_random
 
 NETWORKS = """
 from torch import nn
@@ -50,12 +50,9 @@ def folder(tmp_path_factory):
     (folder / "hooked_networks.py").write_text(NETWORKS)
     code: dict = {}
     exec(NETWORKS, code)
-    draw = np.random.default_rng(0)
-    for kind in ("images", "masks"):
-        (folder / kind).mkdir()
-        for index in range(2):
-            pixels = draw.integers(0, 255, (24, 40, 3)) if kind == "images" else 255 * np.eye(24, 40)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / kind / f"{index}.png")
+    for name in ("0.png", "1.png"):
+        save_random(folder / "images", name, shape=(24, 40, 3))
+        save(folder / "masks" / name, 255 * np.eye(24, 40))
     for name, channels in (("rgb", 3), ("gray", 1)):
         torch.manual_seed(0)
         model = code[name]()

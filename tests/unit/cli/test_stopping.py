@@ -5,16 +5,15 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import agop
 from agop.cli.stopping import deferred_signals, sigterm_as_interrupt
 from agop.networks import CNN8by8
 from tests.command import WIDE, error_of, run
 from tests.deadline import wait_until
+from tests.image_files import save_random
 
 PART = "prior.part-rank0.safetensors"
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
@@ -46,12 +45,8 @@ def folder(tmp_path):
     """Images with masks, weights, and networks that can be stopped."""
     torch.manual_seed(0)
     torch.save(CNN8by8().state_dict(), tmp_path / "w.pt")
-    random = np.random.default_rng(0)
-    for index in range(40):
-        for kind in ("data", "masks"):
-            path = tmp_path / kind / f"class{index % 2}" / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(random.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    for kind in ("data", "masks"):
+        save_random(tmp_path / kind, *(f"class{index % 2}/{index}.png" for index in range(40)))
     (tmp_path / "networks.py").write_text(NETWORKS)
     return tmp_path
 

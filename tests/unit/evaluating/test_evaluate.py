@@ -9,6 +9,7 @@ import torch
 import agop
 from agop import metrics
 from agop.errors import InputError, PriorError
+from agop.evaluating.scoring import Entry, score
 from agop.pictures.heat import pixels
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
@@ -73,6 +74,18 @@ def test_undefined_scores_are_counted_with_their_reason(model):
     row = evaluate(model, torch.zeros_like(MASKS), metrics="energy").rows()[0]
     assert row["value"] is None
     assert row["n"] == 0
+
+
+def test_metrics_of_the_model_are_scored_once_and_others_per_kind_of_mask(model):
+    masks = {"all": torch.ones_like(MASKS), "none": torch.zeros_like(MASKS)}
+    both = [metrics.get("energy"), metrics.get("deletion")]
+    (result,) = score(model, IMAGES, masks, [("mine", Entry(agop.methods.create("vanilla")))], both, [0, 3], steps=4)
+    assert {kind: list(scores) for kind, scores in result.scores.items()} == {
+        "all": ["energy", "deletion"], "none": ["energy"],
+    }  # fmt: skip
+    assert result.method == "mine"
+    assert result.undefined == {"all": [None] * 6, "none": ["mask is empty"] * 6}
+    assert result.maps.shape == (2, 12, 12)
 
 
 def test_table_shows_the_accuracy_and_the_number_of_undefined_scores(model):

@@ -1,14 +1,13 @@
 """The explaining loop."""
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import agop
 from agop.errors import LayerError
 from agop.networks import CNN8by8
 from agop.pictures.explained import Explainer
+from tests.image_files import save_random
 
 PREPROCESSING = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 
@@ -16,9 +15,7 @@ PREPROCESSING = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 @pytest.fixture
 def files(tmp_path):
     """Five images, the third unreadable."""
-    draw = np.random.default_rng(0)
-    for index in range(5):
-        Image.fromarray(draw.integers(0, 255, (8, 8)).astype(np.uint8)).save(tmp_path / f"{index}.png")
+    save_random(tmp_path, *(f"{index}.png" for index in range(5)))
     (tmp_path / "2.png").write_text("text")
     return sorted(tmp_path.iterdir())
 

@@ -2,15 +2,14 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import agop
 from agop.networks import CNN8by8
 from tests.command import error_of, run_checked
+from tests.image_files import save_random
 
 MODEL = "agop.networks:CNN8by8"
 FILES = ("--weights", "w.safetensors", "--prior", "prior.safetensors")
@@ -26,10 +25,7 @@ def folder(tmp_path_factory):
     prior = agop.fit(model, [torch.randn(20, 1, 8, 8)], only_correct=False, progress=False)
     preprocessing = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
     prior.save(folder / "prior.safetensors", preprocessing=preprocessing, classes=["disc", "square"])
-    draw = np.random.default_rng(0)
-    for name in ("photos/disc/000.png", "photos/disc/001.png", "photos/square/000.png", "photos/square/deep/000.jpg"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 255, (8, 8)).astype(np.uint8)).save(folder / name)
+    save_random(folder / "photos", "disc/000.png", "disc/001.png", "square/000.png", "square/deep/000.jpg")
     (folder / "notes.txt").write_text("notes")
     return folder
 

@@ -8,14 +8,9 @@ from PIL import Image
 from agop.errors import AGOPWarning, FileError, InputError
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
+from tests.image_files import save
 
 SMALL = Preprocessing(size=(4, 4), gray=True)
-
-
-def save(path, pixels, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(path, **options)
-    return path
 
 
 def square(rows, columns, value=255, shape=(8, 8)):
@@ -76,21 +71,6 @@ def test_images_without_a_mask_are_counted_in_a_warning(folders):
         assert len(load_image_mask_pairs(images, masks, SMALL).images) == 2
 
 
-@pytest.mark.parametrize(
-    ("pixels", "message"),
-    [
-        (square(0, 0) + square(1, 1, 128), "3 values from 0 to 255.*--threshold"),
-        (square(0, 0, 100) + 50, "2 values from 50 to 150"),
-        (square(0, 0, shape=(8, 9)), "is 8×9, its image 8×8"),
-    ],
-)
-def test_ambiguous_masks_raise(folders, pixels, message):
-    images, masks = folders
-    save(masks / "cats/a.bmp", pixels)
-    with pytest.raises(InputError, match=message):
-        load_image_mask_pairs(images, masks, SMALL)
-
-
 def test_values_from_the_threshold_on_are_inside(folders):
     images, masks = folders
     save(masks / "cats/a.bmp", square(slice(0, 8), slice(0, 4), 100) + square(slice(0, 8), slice(4, 8), 200))
@@ -140,9 +120,16 @@ TRANSPARENT = np.dstack([np.full((8, 8, 3), 255), CORNER * 255]).astype(np.uint8
 
 
 @pytest.mark.parametrize(
-    ("pixels", "message"), [(FOUR_VALUES, "4 values from 0 to 65535"), (TRANSPARENT, "has transparency")]
+    ("pixels", "message"),
+    [
+        ((square(0, 0) + square(1, 1, 128)).astype(np.uint8), "3 values from 0 to 255.*--threshold"),
+        ((square(0, 0, 100) + 50).astype(np.uint8), "2 values from 50 to 150"),
+        (square(0, 0, shape=(8, 9)).astype(np.uint8), "is 8×9, its image 8×8"),
+        (FOUR_VALUES, "4 values from 0 to 65535"),
+        (TRANSPARENT, "has transparency"),
+    ],
 )
-def test_masks_with_four_values_or_transparency_raise(folders, pixels, message):
+def test_ambiguous_masks_raise(folders, pixels, message):
     with pytest.raises(InputError, match=message):
         read_mask(folders, Image.fromarray(pixels))
 
