@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ import agop
 from agop.bench.cell import run_cells
 from agop.bench.run_folder import begin
 from agop.bench.runner import cells_of_rank
-from agop.bench.runner import run as run_bench
 from agop.errors import FileError, InputError
 from agop.runs.gallery import Gallery
 from agop.runs.rows import FILES, read
@@ -230,38 +228,6 @@ def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
     assert sorted(cell.name for share in shares for cell in share) == [cell.name for cell in cells]
     if world_size <= 3:
         assert all(shares)
-
-
-def test_ranks_share_the_cells_and_rank_0_waits_for_all_of_them(whole, tmp_path, monkeypatch):
-    """Cells are copied, not computed: only who does what, and when, is tested."""
-    spec, folder = RunSpec.load(whole), tmp_path / "run"
-    copied = []
-
-    def run_tasks(work, tasks, workers):
-        for name, group in tasks.items():
-            for cell in group:
-                copied.append(cell.name)
-                shutil.copytree(whole / "cells" / cell.name, folder / f".{cell.name}.part")
-                (folder / "cells").mkdir(exist_ok=True)
-                (folder / f".{cell.name}.part").rename(folder / "cells" / cell.name)
-            yield name, 1.0
-
-    monkeypatch.setattr("agop.bench.runner.run_tasks", run_tasks)
-    monkeypatch.setattr("agop.bench.run_folder._about", lambda spec: {})
-    waiting = threading.Thread(target=begin, args=(spec, folder), kwargs={"rank": 1}, daemon=True)
-    waiting.start()
-    assert not folder.exists()  # rank 1 creates nothing
-    begin(spec, folder, rank=0)
-    waiting.join(timeout=60)
-    assert not waiting.is_alive()
-    first = threading.Thread(target=run_bench, args=(spec, folder, 2, 0, 2), daemon=True)
-    first.start()
-    wait_until(lambda: len(copied) == 2)
-    run_bench(spec, folder, 2, 1, 2)
-    first.join(timeout=60)
-    assert not first.is_alive()
-    assert sorted(copied) == sorted(cell.name for cell in spec.cells())
-    assert same_rows(folder, whole)
 
 
 def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp_path, monkeypatch):
