@@ -34,6 +34,22 @@ def run(*arguments, folder, **environment):
     return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
+def run_checked(*arguments, folder, **environment):
+    """Run `agop` as `run` does. Fails unless the command succeeds."""
+    result = run(*arguments, folder=folder, **environment)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def error_of(*arguments, folder, **environment):
+    """Standard error of a command that must end with exit code 2, and without a traceback."""
+    result = run(*arguments, folder=folder, **environment)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error:")
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
 def run_process(*arguments, folder, before=("-m", "agop"), **environment):
     """Run `agop` in a new process, with `folder` as the working directory. Returns a CompletedProcess."""
     return subprocess.run(

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors.torch import load_file
 
 from agop.app import example
 from agop.app.uploads import MOST_SENT_BYTES
@@ -43,12 +42,19 @@ def serving(folder, *arguments):
                 process.kill()
 
 
+def end(process, number, folder):
+    """End the server with a signal: exit code 0, no file left."""
+    process.send_signal(number)
+    assert process.wait(30) == 0
+    assert not list((folder / "temporary").glob("agop-app-*"))
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("served")) as (address, process):
+    folder = tmp_path_factory.mktemp("served")
+    with serving(folder) as (address, process):
         yield address
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        end(process, signal.SIGINT, folder)
 
 
 @pytest.fixture
@@ -99,76 +105,40 @@ def captions(card):
     return card.locator("figcaption").all_inner_texts()
 
 
-def test_clicking_an_example_explains_it(visit):
-    page = visit()
-    page.locator("#examples button").first.click()
-    wait_for_cards(page, 1)
-    card = page.locator(".agop-card")
-    assert "L-1.png is predicted to be L" in card.inner_text()
-    assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop-weighted"]
-    assert "a pixel’s share of its map" in card.inner_text()
-    assert card.locator("img").evaluate_all("all => all.every(i => i.complete && i.naturalWidth === 8)")
-
-
-def test_uploads_are_explained_by_the_ticked_methods_and_bad_files_skipped(visit, tmp_path):
+def test_uploads_are_explained_and_downloaded_and_bad_files_skipped(visit, tmp_path):
+    photo = "${document.title='gone'} <b>x<b> {{value}}.jpg"  # escaped on the page
     (tmp_path / "note.png").write_text("this is a note")
+    (tmp_path / "large.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(21 * 2**20))
     pixels = np.random.default_rng(0).integers(0, 255, (90, 120, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "photo.jpg")
+    Image.fromarray(pixels).save(tmp_path / photo)
     page = visit()
     tick(page, "vanilla", "agop-weighted")
-    drop(page, tmp_path / "note.png", tmp_path / "photo.jpg", example.images()[0])
+    drop(page, tmp_path / "note.png", tmp_path / photo, tmp_path / "large.png", example.images()[0])
     wait_for_cards(page, 2)
     alert = page.locator("#answers [role=alert]").inner_text()
     assert "Skipped" in alert
     assert "note.png: isn't an image" in alert
+    assert "large.png: has 21.0 MB, the limit is 20 MB" in alert
     assert str(tmp_path) not in alert
-    for card, name in zip(page.locator(".agop-card").all(), ("photo.jpg", "L-1.png"), strict=True):
+    assert page.title() != "gone"
+    assert page.locator(".agop-card b").count() == 0
+    for card, name in zip(page.locator(".agop-card").all(), ("value", "L-1.png"), strict=True):
         assert name in card.inner_text()
         assert captions(card) == ["image", "vanilla", "agop-weighted"]
         assert card.locator("tr").count() == 2
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    assert download.value.suggested_filename == "explanations.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        names = {name.removeprefix("explanations/") for name in archive.namelist()}
+        manifest = json.loads(archive.read("explanations/manifest.json"))
+    for entry, name in zip(manifest["images"], ("value", "L-1.png"), strict=True):
+        assert name in entry["file"]
+    assert {"maps.safetensors", *(entry["picture"] for entry in manifest["images"])} <= names
     tick(page, "smoothgrad")
     page.locator("#explain").click()
     page.wait_for_selector("figcaption:has-text('smoothgrad')")
     assert captions(page.locator(".agop-card").first) == ["image", "smoothgrad"]
-
-
-def test_download_has_the_maps_and_the_manifest(visit, tmp_path):
-    page = visit()
-    tick(page, "vanilla", "agop-global")
-    drop(page, *example.images())
-    wait_for_cards(page, 3)
-    with page.expect_download() as download:
-        page.locator("#download").click()
-    download.value.save_as(tmp_path / "explanations.zip")
-    assert download.value.suggested_filename == "explanations.zip"
-    with zipfile.ZipFile(tmp_path / "explanations.zip") as archive:
-        archive.extractall(tmp_path)
-    folder = tmp_path / "explanations"
-    maps = load_file(folder / "maps.safetensors")
-    assert {name: tuple(values.shape) for name, values in maps.items()} == {
-        "vanilla": (3, 8, 8), "agop-global": (3, 8, 8),
-    }  # fmt: skip
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert [entry["file"] for entry in manifest["images"]] == [path.name for path in example.images()]
-    assert all((folder / entry["picture"]).exists() for entry in manifest["images"])
-
-
-def test_file_names_are_escaped(visit, tmp_path):
-    path = tmp_path / "${document.title='gone'} <b>x<b> {{value}}.png"
-    path.write_bytes(example.images()[0].read_bytes())
-    page = visit()
-    drop(page, path)
-    wait_for_cards(page, 1)
-    assert page.title() != "gone"
-    assert page.locator(".agop-card b").count() == 0
-
-
-def test_large_file_is_skipped_and_the_others_are_explained(visit, tmp_path):
-    (tmp_path / "large.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(21 * 2**20))
-    page = visit()
-    drop(page, tmp_path / "large.png", example.images()[0])
-    wait_for_cards(page, 1)
-    assert "large.png: has 21.0 MB, the limit is 20 MB" in page.locator("#answers [role=alert]").inner_text()
 
 
 def test_huge_file_is_not_sent(browser, server, tmp_path):
@@ -181,14 +151,19 @@ def test_huge_file_is_not_sent(browser, server, tmp_path):
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_phone_screen_needs_no_horizontal_scrolling(visit, scheme):
-    page = visit(390, scheme)
-    page.locator("#examples button").nth(1).click()
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "light"), (390, "dark")])
+def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, width, scheme):
+    page = visit(width, scheme)
+    page.locator("#examples button").first.click()
     wait_for_cards(page, 1)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    card = page.locator(".agop-card")
+    assert "L-1.png is predicted to be L" in card.inner_text()
+    assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop-weighted"]
+    assert "a pixel’s share of its map" in card.inner_text()
+    assert card.locator("img").evaluate_all("all => all.every(i => i.complete && i.naturalWidth === 8)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     # In one call: the page still moves as the download button appears.
-    tops = page.locator(".agop-card figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    tops = card.locator("figure").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
     assert tops[0] == pytest.approx(tops[1], abs=1)
     assert not page.locator("footer").is_visible()
 
@@ -225,14 +200,12 @@ def status(address, data=None, **headers):
 
 
 def test_other_sites_and_other_files_are_rejected(server):
-    join = f"{server}/gradio_api/queue/join"
-    assert status(join, b"{}", Origin="http://evil.example") == 403
-    assert status(join, b"{}", Origin="null") == 403
-    assert status(join, b"{}", Host="evil.example") == 403
-    assert status(f"{server}/", Host="evil.example") == 403
     assert status(f"{server}/") == 200
-    assert status(f"{server}/gradio_api/file=/etc/hostname") == 403
-    assert status(f"{server}/gradio_api/file={example.WEIGHTS}") == 403
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+        assert status(f"{server}/gradio_api/queue/join", b"{}", **headers) == 403
+    assert status(f"{server}/", Host="evil.example") == 403
+    for file in ("/etc/hostname", example.WEIGHTS):
+        assert status(f"{server}/gradio_api/file={file}") == 403
 
 
 def explain_path(server, path):
@@ -266,8 +239,7 @@ def test_public_address_warns_and_rejects_other_sites(tmp_path):
         assert status(f"{local}/gradio_api/file=/etc/hostname") == 403
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_the_server_and_removes_its_files(browser, tmp_path, number):
+def test_sigterm_ends_the_server_and_removes_its_files(browser, tmp_path):
     """With an open page, and uploaded files."""
     with serving(tmp_path) as (address, process):
         page = browser.new_page()
@@ -276,11 +248,9 @@ def test_signal_ends_the_server_and_removes_its_files(browser, tmp_path, number)
         page.wait_for_selector(".agop-card", timeout=WAIT)
         [folder] = (tmp_path / "temporary").glob("agop-app-*")
         assert any(folder.iterdir())
-        process.send_signal(number)
-        assert process.wait(30) == 0
+        end(process, signal.SIGTERM, tmp_path)
         page.close()
     assert (tmp_path / "errors").read_text() == ""
-    assert not list((tmp_path / "temporary").glob("agop-app-*"))
 
 
 BLOCKING = """
@@ -304,8 +274,6 @@ def test_running_model_does_not_delay_the_end(browser, tmp_path):
         page.goto(address)
         drop(page, example.images()[0])
         page.get_by_text("image 1 of 1").first.wait_for(timeout=WAIT)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        end(process, signal.SIGINT, tmp_path)
         page.close()
     assert (tmp_path / "errors").read_text() == ""
-    assert not list((tmp_path / "temporary").glob("agop-app-*"))

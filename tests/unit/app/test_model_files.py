@@ -27,8 +27,6 @@ from agop.model.fingerprint import fingerprint
         ({"size": "16"}, AGOPError, "the prior is for images of shape"),
         ({"size": "large"}, InputError, "HEIGHTxWIDTH"),
         ({"gray": False, "prior": None}, ModelError, "channels"),
-        ({"mean": "gray"}, InputError, "mean is 'gray'"),
-        ({"names": Path("gone.txt")}, FileError, "can't read class names from gone.txt"),
     ],
 )
 def test_unusable_arguments_raise(change, error, message):

@@ -50,14 +50,6 @@ def test_results_equal_those_of_explain(session):
     assert any("conv3" in note for note in outcome.notes)
 
 
-def test_bad_files_are_skipped_and_good_ones_keep_their_order(session, tmp_path):
-    (tmp_path / "note.png").write_text("a note")
-    files = [example.images()[0], tmp_path / "note.png", *example.images()[1:]]
-    outcome = session.explain(files, ["vanilla"])
-    assert [result.path.name for result in outcome.results] == [path.name for path in example.images()]
-    assert outcome.skipped == [f"note.png: isn't an image: use {', '.join(FORMATS)}"]
-
-
 def test_too_many_files_are_cut_with_a_message(session):
     outcome = session.explain([example.images()[0]] * (MOST_FILES + 2), ["vanilla"])
     assert len(outcome.results) == MOST_FILES
@@ -90,19 +82,21 @@ def test_failing_method_is_skipped_and_one_logit_means_two_classes(tmp_path):
         assert json.loads(archive.read("explanations/manifest.json"))["methods"].keys() == {"vanilla"}
 
 
-def test_download_is_the_folder_that_explain_writes(session, tmp_path):
+def test_download_is_the_folder_that_explain_writes_without_bad_files(session, tmp_path):
     (tmp_path / "note.png").write_text("a note")
-    files = [example.images()[0], example.images()[0], tmp_path / "note.png"]
+    files = [example.images()[0], tmp_path / "note.png", example.images()[0], example.images()[1]]
     outcome = session.explain(files, ["vanilla", "agop-weighted"])
+    assert outcome.skipped == [f"note.png: isn't an image: use {', '.join(FORMATS)}"]
     with zipfile.ZipFile(write_zip(outcome, session.about, tmp_path)) as archive:
         archive.extractall(tmp_path / "out")
     folder = tmp_path / "out" / "explanations"
-    assert {path.name for path in folder.iterdir()} == {"L-1.png", "L-1-2.png", "maps.safetensors", "manifest.json"}
+    pictures = ["L-1.png", "L-1-2.png", example.images()[1].name]
+    assert {path.name for path in folder.iterdir()} == {*pictures, "maps.safetensors", "manifest.json"}
     maps = load_file(folder / "maps.safetensors")
     assert maps.keys() == {"vanilla", "agop-weighted"}
     torch.testing.assert_close(maps["vanilla"][1], outcome.results[1].maps["vanilla"])
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert [entry["file"] for entry in manifest["images"]] == ["L-1.png", "L-1.png"]
+    assert [entry["file"] for entry in manifest["images"]] == ["L-1.png", "L-1.png", example.images()[1].name]
     assert manifest["classes"] == ["T", "L"]
     assert manifest["skipped"] == outcome.skipped
     assert str(tmp_path) not in (folder / "manifest.json").read_text()

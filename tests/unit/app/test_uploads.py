@@ -1,8 +1,6 @@
 """Uploaded files: which images are read, and how others are rejected."""
 
 import io
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -43,11 +41,6 @@ def test_every_mode_keeps_its_brightness(tmp_path, mode, preprocessing):
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.tif"]
 
 
-def test_16_bit_png_is_scaled_to_8_bits(tmp_path):
-    Image.fromarray(gradient(dtype=np.uint16)).save(tmp_path / "a.png")
-    assert np.abs(np.asarray(read_upload(tmp_path / "a.png", GRAY)).astype(int) - gradient()).max() <= 1
-
-
 def test_palette_with_transparency_is_read(tmp_path):
     image = Image.fromarray(gradient()).convert("P")
     image.save(tmp_path / "a.png", transparency=bytes(range(256)))
@@ -60,19 +53,8 @@ def test_first_frame_of_an_animation_is_read(tmp_path):
     assert np.asarray(read_upload(tmp_path / "a.gif", GRAY)).mean() == 200
 
 
-def test_exif_orientation_is_applied(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # rotate by 90° clockwise
-    left = np.zeros((16, 16), np.uint8)
-    left[:, :8] = 255
-    Image.fromarray(left).save(tmp_path / "a.png", exif=exif)
-    pixels = np.asarray(read_upload(tmp_path / "a.png", GRAY))
-    assert pixels[:8].mean() > 200
-    assert pixels[8:].mean() < 50
-
-
 def png_header(width, height):
-    """A PNG file that claims this size and has almost no data."""
+    """A PNG file that claims this size and has almost no data: decoding it raises another error."""
 
     def chunk(kind, data):
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
@@ -81,18 +63,14 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
 
 
-def truncated_png():
+def file_bytes(pixels, kind):
     buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()[: len(buffer.getvalue()) // 2]
-
-
-def float_tiff():
-    buffer = io.BytesIO()
-    Image.fromarray(np.linspace(0, 1, 256).reshape(16, 16).astype(np.float32)).save(buffer, "TIFF")
+    Image.fromarray(pixels).save(buffer, kind)
     return buffer.getvalue()
 
 
+NOISE = file_bytes(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8), "PNG")
+FLOATS = file_bytes(np.linspace(0, 1, 256).reshape(16, 16).astype(np.float32), "TIFF")
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 
 
@@ -102,8 +80,8 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\
         pytest.param(b"hello, this is a note", "isn't an image", id="text"),
         pytest.param(b"", "is empty: choose another", id="empty"),
         pytest.param(POSTSCRIPT, "isn't an image", id="postscript"),
-        pytest.param(truncated_png(), "can't be read as an image: .*truncated", id="truncated"),
-        pytest.param(float_tiff(), "pixels of mode F, not colours: save it", id="floats"),
+        pytest.param(NOISE[: len(NOISE) // 2], "can't be read as an image: .*truncated", id="truncated"),
+        pytest.param(FLOATS, "pixels of mode F, not colours: save it", id="floats"),
         pytest.param(png_header(8000, 7000), "56 million pixels, the limit is 50 million", id="large"),
         pytest.param(png_header(10_000, 10_000), "more than 50 million pixels", id="bomb Pillow warns about"),
         pytest.param(png_header(60_000, 60_000), "more than 50 million pixels", id="bomb Pillow rejects"),
@@ -118,25 +96,6 @@ def test_unusable_file_raises_with_its_name_only(tmp_path, content, message):
     assert str(raised.value).startswith("holiday.png: ")
     assert str(tmp_path) not in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_large_image_is_rejected_before_decoding(tmp_path):
-    """A small file that decodes to 100 megapixels: decoding would take that much memory."""
-    path = tmp_path / "a.png"
-    Image.new("1", (10_000, 10_000)).save(path)
-    code = f"""
-import resource, sys
-from pathlib import Path
-from agop.app.uploads import read_upload
-from agop.pictures.preprocessing import Preprocessing
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-try:
-    read_upload(Path({str(path)!r}), Preprocessing((16, 16)))
-except OSError as error:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, error)
-"""
-    process = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert process.stdout.startswith("True a.png: has more than 50 million pixels")
 
 
 def test_formats_that_start_other_programs_are_rejected():

@@ -57,11 +57,8 @@ def test_unknown_names_and_variants_raise(entries, name, error, message):
         entries.entry(name)
 
 
-def test_every_control_is_a_method_or_a_fixed_map():
+def test_fixed_maps_are_controls_and_do_not_depend_on_the_image():
     assert set(CONTROLS) - set(agop.methods.names()) == set(FIXED_MAPS)
-
-
-def test_fixed_maps_do_not_depend_on_the_image():
     masks = torch.zeros(4, 6, 8, dtype=torch.bool)
     masks[:2, 1, 1] = True
     job = Job(torch.randn(3, 3, 6, 8), None, 3)

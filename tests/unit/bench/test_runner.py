@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,11 @@ import agop
 from agop.bench.cell import run_cells
 from agop.bench.run_folder import begin
 from agop.bench.runner import cells_of_rank
-from agop.bench.runner import run as run_bench
 from agop.errors import FileError, InputError
 from agop.runs.gallery import Gallery
 from agop.runs.rows import FILES, read
 from agop.runs.spec import Cell, RunSpec
-from tests.command import run
+from tests.command import WIDE, error_of, run_checked, run_process
 from tests.deadline import wait_until
 
 pytestmark = pytest.mark.slow
@@ -62,8 +60,7 @@ def home(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(home):
     """An uninterrupted run of four cells, in worker processes."""
-    done = run(*QUICK, "--out", "whole", "--jobs", 2, folder=home)
-    assert done.returncode == 0, done.stderr
+    done = run_checked(*QUICK, "--out", "whole", "--jobs", 2, folder=home)
     assert "The paper's claims" in done.stdout
     assert "rows: whole/rows.jsonl" in done.stdout
     return home / "whole"
@@ -109,14 +106,6 @@ def test_gallery_has_the_first_samples_with_the_maps_behind_their_scores(whole):
     assert torch.corrcoef(torch.stack([brightness, test.images[:12].double().flatten()]))[0, 1] > 0.999
 
 
-def test_statistic_is_saved_per_class(whole):
-    prior = agop.AGOP.load(whole / "cells" / "linear-correlated-000" / "agop.safetensors")
-    shares = prior.class_counts.double() / prior.count
-    by_class = prior.class_diagonals.nan_to_num(0)  # NaN for a class without a correctly classified sample
-    torch.testing.assert_close(torch.einsum("k,kchw->chw", shares, by_class), prior.diagonal)
-    assert json.loads((whole / "about.json").read_text())["classes"] == {"linear": ["T", "L"]}
-
-
 def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
     rows = read(whole)
     assert {"scenario", "background", "seed", "method", "metric", "value", "n"} <= rows[0].keys()
@@ -125,12 +114,18 @@ def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
     cell = whole / "cells" / "linear-uncorrelated-001"
     scores = load_file(cell / "scores.safetensors")
     assert scores["true/vanilla/energy"].shape == (100,)
-    row = next(r for r in rows if (r["background"], r["seed"]) == ("uncorrelated", 1) and
-               (r["method"], r["metric"]) == ("vanilla", "energy"))  # fmt: skip
+    place = {"background": "uncorrelated", "seed": 1, "method": "vanilla", "metric": "energy"}
+    [row] = [row for row in rows if place.items() <= row.items()]
     assert row["value"] == pytest.approx(float(scores["true/vanilla/energy"].nanmean()))
-    assert agop.AGOP.load(cell / "agop.safetensors").provenance.steps == 2 * 63
+    prior = agop.AGOP.load(cell / "agop.safetensors")
+    assert prior.provenance.steps == 2 * 63
+    shares = prior.class_counts.double() / prior.count
+    by_class = prior.class_diagonals.nan_to_num(0)  # NaN for a class without a correctly classified sample
+    torch.testing.assert_close(torch.einsum("k,kchw->chw", shares, by_class), prior.diagonal)
     assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.networks.CNN8by8().state_dict())
-    assert json.loads((whole / "about.json").read_text())["command"].startswith("agop bench xai-tris --quick")
+    about = json.loads((whole / "about.json").read_text())
+    assert about["command"].startswith("agop bench xai-tris --quick")
+    assert about["classes"] == {"linear": ["T", "L"]}
     assert {r["step"] for r in read(whole, "convergence.jsonl")} == {100}
 
 
@@ -146,12 +141,15 @@ def test_every_method_and_metric_is_scored(tmp_path, no_workers):
 
 @pytest.fixture
 def half_done(tmp_path):
-    """A bench whose two workers have each finished one cell and wait in the next: its process and its children."""
+    """A bench whose two workers have each finished one cell and wait in the next: its process and its children.
+
+    The process leads a group, to which Ctrl-C can be sent.
+    """
     (tmp_path / "gate.py").write_text(GATE)
     (tmp_path / "closed").touch()
     with subprocess.Popen(
         [sys.executable, "-m", "agop", *QUICK, "--out", "run", "--jobs", "2"], cwd=tmp_path, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "200"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | WIDE, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509  # a background job ignores it
     ) as process:  # fmt: skip
         try:
@@ -177,7 +175,7 @@ def alive(pid):
 
 def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, half_done, tmp_path, no_workers):
     process, children = half_done
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     wait_until(lambda: not any(map(alive, children)))
     before = finished(tmp_path / "run")
@@ -186,15 +184,14 @@ def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, half_do
     with pytest.raises(FileError, match=r"2 of 4 cells are missing.*run the bench again to resume"):
         read(tmp_path / "run")
     (tmp_path / "closed").unlink()
-    done = run(*QUICK, "--out", "run", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_checked(*QUICK, "--out", "run", folder=tmp_path)
     assert same_rows(tmp_path / "run", whole)
     assert before.items() <= finished(tmp_path / "run").items()
 
 
-def test_interrupted_run_keeps_finished_cells_without_a_traceback(half_done, tmp_path):
+def test_ctrl_c_keeps_finished_cells_without_a_traceback(half_done, tmp_path):
     process, children = half_done
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130
     assert message == "stopped: finished cells stay in run: run again (without --fresh) to resume\n"
@@ -208,18 +205,16 @@ def test_second_call_computes_nothing_and_a_truncated_row_file_is_restored(home,
     assert len(read(copy)) == rows.count(b"\n")
     assert same_rows(copy, whole)
     before = {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")}
-    assert run(*QUICK, "--out", copy, folder=home).returncode == 0
+    run_checked(*QUICK, "--out", copy, folder=home)
     assert {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")} == before
 
 
 def test_another_specification_is_refused_and_fresh_replaces_the_run(home, copy, no_workers):
     one = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", *FEW)
-    done = run(*one, "--out", copy, folder=home)
-    assert done.returncode == 2
-    assert "seeds: 2 there, 1 here" in done.stderr
-    assert "--fresh" in done.stderr
-    done = run(*one, "--out", copy, "--fresh", folder=home)
-    assert done.returncode == 0, done.stderr
+    message = error_of(*one, "--out", copy, folder=home)
+    assert "seeds: 2 there, 1 here" in message
+    assert "--fresh" in message
+    run_checked(*one, "--out", copy, "--fresh", folder=home)
     assert RunSpec.load(copy).seeds == 1
     assert len(read(copy)) == 2 + 4
     assert list(finished(copy)) == ["linear-uncorrelated-000"]
@@ -233,38 +228,6 @@ def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
     assert sorted(cell.name for share in shares for cell in share) == [cell.name for cell in cells]
     if world_size <= 3:
         assert all(shares)
-
-
-def test_ranks_share_the_cells_and_rank_0_waits_for_all_of_them(whole, tmp_path, monkeypatch):
-    """Cells are copied, not computed: only who does what, and when, is tested."""
-    spec, folder = RunSpec.load(whole), tmp_path / "run"
-    copied = []
-
-    def run_tasks(work, tasks, workers):
-        for name, group in tasks.items():
-            for cell in group:
-                copied.append(cell.name)
-                shutil.copytree(whole / "cells" / cell.name, folder / f".{cell.name}.part")
-                (folder / "cells").mkdir(exist_ok=True)
-                (folder / f".{cell.name}.part").rename(folder / "cells" / cell.name)
-            yield name, 1.0
-
-    monkeypatch.setattr("agop.bench.runner.run_tasks", run_tasks)
-    monkeypatch.setattr("agop.bench.run_folder._about", lambda spec: {})
-    waiting = threading.Thread(target=begin, args=(spec, folder), kwargs={"rank": 1}, daemon=True)
-    waiting.start()
-    assert not folder.exists()  # rank 1 creates nothing
-    begin(spec, folder, rank=0)
-    waiting.join(timeout=60)
-    assert not waiting.is_alive()
-    first = threading.Thread(target=run_bench, args=(spec, folder, 2, 0, 2), daemon=True)
-    first.start()
-    wait_until(lambda: len(copied) == 2)
-    run_bench(spec, folder, 2, 1, 2)
-    first.join(timeout=60)
-    assert not first.is_alive()
-    assert sorted(copied) == sorted(cell.name for cell in spec.cells())
-    assert same_rows(folder, whole)
 
 
 def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp_path, monkeypatch):
@@ -292,8 +255,7 @@ def test_user_scenario_with_its_own_background_runs_beside_the_others(tmp_path):
     (tmp_path / "go.py").write_text(script)
     arguments = [*FEW, "--quick", "--seeds", "1", "--scenario", "corner", "--scenario", "linear",
                  "--background", "plain", "--background", "uncorrelated", "--jobs", "2"]  # fmt: skip
-    command = [sys.executable, tmp_path / "go.py", "bench", "xai-tris", *arguments, "--out", tmp_path / "run"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_process("bench", "xai-tris", *arguments, "--out", "run", before=("go.py",), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     places = {(row["scenario"], row["background"]) for row in read(tmp_path / "run")}
     assert places == {("corner", "plain"), ("linear", "uncorrelated")}
@@ -303,14 +265,17 @@ def test_user_scenario_with_its_own_background_runs_beside_the_others(tmp_path):
 def test_full_disk_loses_no_finished_cell(home, whole, copy, no_workers):
     """A real limit: no file may grow past 4 KiB, which a cell's maps do."""
     shutil.rmtree(copy / "cells" / "linear-correlated-001")
-    limited = f"import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);\
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); sys.argv = {['agop', *QUICK, '--out', str(copy)]!r};\
-runpy.run_module('agop', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", limited], cwd=home, capture_output=True, text=True, check=False)
+    limited = """
+import resource, runpy, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+runpy.run_module("agop", run_name="__main__")
+"""
+    done = run_process(*QUICK, "--out", copy, before=("-c", limited), folder=home)
     assert done.returncode == 2
     assert "finished cells are safe: free disk space and run again to resume" in done.stderr
     assert len(finished(copy)) == 3
-    assert run(*QUICK, "--out", copy, folder=home).returncode == 0
+    run_checked(*QUICK, "--out", copy, folder=home)
     assert same_rows(copy, whole)
 
 
@@ -319,8 +284,7 @@ def test_signed_masks_make_xor_scores_cancel(tmp_path, no_workers):
     options = ("bench", "xai-tris", "--quick", "--seeds", "1", "--scenario", "xor", "--background", "uncorrelated")
     energy = {}
     for masks in ("true", "signed"):
-        done = run(*options, *FEW[:4], "--metric", "energy", "--masks", masks, "--out", masks, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
+        run_checked(*options, *FEW[:4], "--metric", "energy", "--masks", masks, "--out", masks, folder=tmp_path)
         energy[masks] = {row["method"]: row["value"] for row in read(tmp_path / masks) if row["metric"] == "energy"}
     for method in ("vanilla", "agop-global"):
         assert abs(energy["signed"][method]) < 0.06 < 0.1 < energy["true"][method]

@@ -4,7 +4,7 @@ import pytest
 
 import agop
 from agop.runs.spec import RunSpec
-from tests.command import run
+from tests.command import error_of, run_checked
 
 
 @pytest.mark.parametrize(
@@ -20,28 +20,23 @@ from tests.command import run
     ],
 )
 def test_invalid_options_raise_before_anything_is_written(arguments, message, tmp_path):
-    done = run("bench", "xai-tris", *arguments, "--out", "run", folder=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
+    assert message in error_of("bench", "xai-tris", *arguments, "--out", "run", folder=tmp_path)
     assert not (tmp_path / "run").exists()
 
 
 def test_folder_that_is_not_a_run_is_never_deleted(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
-    done = run("bench", "xai-tris", "--out", "full", "--fresh", folder=tmp_path)
-    assert done.returncode == 2
-    assert "is not a run folder" in done.stderr
+    message = error_of("bench", "xai-tris", "--out", "full", "--fresh", folder=tmp_path)
+    assert "is not a run folder" in message
     assert (tmp_path / "full" / "letter.txt").exists()
-    (tmp_path / "file").write_text("")
-    assert "could not write" in run("bench", "xai-tris", "--out", "file/run", folder=tmp_path).stderr
+    assert "could not write" in error_of("bench", "xai-tris", "--out", "full/letter.txt/run", folder=tmp_path)
 
 
 def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("agop.bench.runner.run", lambda *_: None)
     monkeypatch.setattr("agop.cli.bench._show", lambda _: None)
-    done = run("bench", "xai-tris", "--out", "run", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_checked("bench", "xai-tris", "--out", "run", folder=tmp_path)
     spec = RunSpec.load(tmp_path / "run")
     assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))
     assert spec.methods == tuple(agop.methods.names())
@@ -50,6 +45,5 @@ def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch)
 
 def test_fresh_is_refused_under_torchrun(tmp_path):
     ranks = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "2"}
-    done = run("bench", "xai-tris", "--out", "run", "--fresh", folder=tmp_path, **ranks)
-    assert done.returncode == 2
-    assert "delete run, then start torchrun without --fresh" in done.stderr
+    message = error_of("bench", "xai-tris", "--out", "run", "--fresh", folder=tmp_path, **ranks)
+    assert "delete run, then start torchrun without --fresh" in message

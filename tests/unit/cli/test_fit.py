@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
-from tests.command import run
+from tests.command import run_checked
+from tests.image_files import save
 
 NETWORK = """
 import torch
@@ -31,20 +31,16 @@ def folder(tmp_path_factory):
     (folder / "chance_network.py").write_text(NETWORK)
     for label, name in enumerate(("a", "b", "c")):
         for index in range(10):
-            pixels = np.zeros((8, 8, 3), dtype=np.uint8)
-            pixels[..., 0], pixels[..., 1] = round(label * 127.5), round((index + 0.5) * 25.5)
-            (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
-            Image.fromarray(pixels).save(folder / "photos" / name / f"{index}.png")
-        (folder / "few" / name).mkdir(parents=True)
-        for index in (3, 4, 9):
-            (folder / "few" / name / f"{index}.png").symlink_to(folder / "photos" / name / f"{index}.png")
+            pixels = np.full((8, 8, 3), [round(label * 127.5), round((index + 0.5) * 25.5), 0])
+            save(folder / "photos" / name / f"{index}.png", pixels)
+            if index in (3, 4, 9):
+                save(folder / "few" / name / f"{index}.png", pixels)
     return folder
 
 
 def warnings_of_fit(folder, right, *options, data="photos"):
     torch.save({"right": torch.tensor(right)}, folder / "w.pth")
-    result = run("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
-    assert result.returncode == 0, result.stderr
+    result = run_checked("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
     assert "wrote prior.safetensors" in result.stdout
     return result.stderr
 

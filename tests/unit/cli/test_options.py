@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 import agop
@@ -15,7 +14,8 @@ from agop.cli.app import load_session
 from agop.cli.options import height_and_width
 from agop.errors import AGOPWarning, InputError
 from agop.pictures.preprocessing import Preprocessing
-from tests.command import run
+from tests.command import run_checked
+from tests.image_files import save, save_random
 
 NETWORKS = """
 from torch import nn
@@ -50,12 +50,9 @@ def folder(tmp_path_factory):
     (folder / "hooked_networks.py").write_text(NETWORKS)
     code: dict = {}
     exec(NETWORKS, code)
-    draw = np.random.default_rng(0)
-    for kind in ("images", "masks"):
-        (folder / kind).mkdir()
-        for index in range(2):
-            pixels = draw.integers(0, 255, (24, 40, 3)) if kind == "images" else 255 * np.eye(24, 40)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / kind / f"{index}.png")
+    for name in ("0.png", "1.png"):
+        save_random(folder / "images", name, shape=(24, 40, 3))
+        save(folder / "masks" / name, 255 * np.eye(24, 40))
     for name, channels in (("rgb", 3), ("gray", 1)):
         torch.manual_seed(0)
         model = code[name]()
@@ -75,8 +72,7 @@ def arguments(name, prior="hook"):
 
 def explain(folder, model, *options):
     """Standard error of the command, and its manifest."""
-    result = run("explain", model, "images", *options, "--out", "out", folder=folder)
-    assert result.returncode == 0, result.stderr
+    result = run_checked("explain", model, "images", *options, "--out", "out", folder=folder)
     return result.stderr, json.loads((folder / "out" / "manifest.json").read_text())
 
 
@@ -89,22 +85,22 @@ def test_size_and_channels_come_from_the_prior_and_missing_mean_and_std_warn(fol
     assert "pass --mean and --std as in training" in errors
 
 
-def test_only_missing_options_are_asked_for(folder):
-    errors, _ = explain(folder, *arguments("rgb"), "--size", "24x40")
-    assert errors.count("warning:") == 1
-    assert "--mean and --std as in training" in errors
-    errors, _ = explain(folder, *arguments("rgb"), "--mean", "0.4")
-    assert "--std as in training" in errors
-    assert "--mean" not in errors
-    errors, manifest = explain(folder, *arguments("rgb"), "--mean", "0.4", "--std", "0.2")
-    assert errors == ""
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        (("--size", "24x40"), "--mean and --std"),
+        (("--mean", "0.4"), "pass --std"),
+        (("--mean", "0.4", "--std", "0.2"), None),
+    ],
+)
+def test_only_missing_options_are_asked_for(folder, options, missing):
+    errors, manifest = explain(folder, *arguments("rgb"), *options)
     assert manifest["preprocessing"]["size"] == [24, 40]
-
-
-def test_recorded_preprocessing_needs_no_options(folder):
-    errors, manifest = explain(folder, *arguments("rgb", "full"), "--method", "vanilla", "--method", "agop-weighted")
-    assert errors == ""
-    assert manifest["preprocessing"] == {"size": [24, 40], "mean": [0.4], "std": [0.2], "gray": False}
+    if missing:
+        assert errors.count("warning:") == 1
+        assert f"{missing} as in training" in errors
+    else:
+        assert errors == ""
 
 
 def test_options_that_differ_from_the_recorded_preprocessing_warn(folder):
@@ -114,12 +110,8 @@ def test_options_that_differ_from_the_recorded_preprocessing_warn(folder):
 
 
 def test_evaluate_takes_the_size_from_the_prior(folder):
-    model, *options = arguments("rgb")
-    result = run(
-        "evaluate", model, "images", "masks", *options, "--method", "agop-weighted", "--metric", "energy",
-        "--out", "scored", folder=folder,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    model, *options = (*arguments("rgb"), "--method", "agop-weighted", "--metric", "energy", "--out", "scored")
+    result = run_checked("evaluate", model, "images", "masks", *options, folder=folder)
     assert "--mean and --std as in training" in result.stderr
 
 
@@ -134,23 +126,24 @@ def test_app_takes_size_and_names_from_the_prior(folder, monkeypatch):
     assert session.explainer.preprocessing == Preprocessing((24, 40), gray=True)
 
 
-def test_preprocessing_or_names_that_do_not_fit_the_prior_cannot_be_saved(folder, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"preprocessing": Preprocessing((40, 24))}, "40×24"),
+        ({"preprocessing": Preprocessing((24, 40), gray=True)}, "1×24×40"),
+        ({"classes": ["a", "b", "c"]}, r"3 .*2 classes"),
+    ],
+)
+def test_preprocessing_or_names_that_do_not_fit_the_prior_cannot_be_saved(folder, tmp_path, change, message):
     prior = agop.AGOP.load(folder / "rgb.hook.safetensors")
-    for preprocessing, message in [
-        (Preprocessing((40, 24)), "40×24"),
-        (Preprocessing((24, 40), gray=True), "1×24×40"),
-    ]:
-        with pytest.raises(InputError, match=message):
-            prior.save(tmp_path / "p.safetensors", preprocessing=preprocessing)
-    with pytest.raises(InputError, match=r"3 .*2 classes"):
-        prior.save(tmp_path / "p.safetensors", classes=["a", "b", "c"])
+    with pytest.raises(InputError, match=message):
+        prior.save(tmp_path / "p.safetensors", **change)
     assert not (tmp_path / "p.safetensors").exists()
 
 
-def test_recorded_preprocessing_survives_loading_and_saving(folder, tmp_path):
-    agop.AGOP.load(folder / "rgb.full.safetensors").save(tmp_path / "again.safetensors")
-    assert agop.AGOP.load(tmp_path / "again.safetensors").class_names == ("cat", "dog")
-    model, *options = arguments("rgb")[:-1]
-    errors, manifest = explain(folder, model, *options, tmp_path / "again.safetensors")
+def test_recorded_preprocessing_survives_loading_and_saving_and_needs_no_options(folder):
+    agop.AGOP.load(folder / "rgb.full.safetensors").save(folder / "rgb.again.safetensors")
+    assert agop.AGOP.load(folder / "rgb.again.safetensors").class_names == ("cat", "dog")
+    errors, manifest = explain(folder, *arguments("rgb", "again"), "--method", "vanilla", "--method", "agop-weighted")
     assert errors == ""
     assert manifest["preprocessing"] == {"size": [24, 40], "mean": [0.4], "std": [0.2], "gray": False}

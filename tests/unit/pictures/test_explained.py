@@ -1,16 +1,13 @@
 """The explaining loop."""
 
-import warnings
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import agop
 from agop.errors import LayerError
 from agop.networks import CNN8by8
 from agop.pictures.explained import Explainer
+from tests.image_files import save_random
 
 PREPROCESSING = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 
@@ -18,9 +15,7 @@ PREPROCESSING = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 @pytest.fixture
 def files(tmp_path):
     """Five images, the third unreadable."""
-    draw = np.random.default_rng(0)
-    for index in range(5):
-        Image.fromarray(draw.integers(0, 255, (8, 8)).astype(np.uint8)).save(tmp_path / f"{index}.png")
+    save_random(tmp_path, *(f"{index}.png" for index in range(5)))
     (tmp_path / "2.png").write_text("text")
     return sorted(tmp_path.iterdir())
 
@@ -31,20 +26,16 @@ def explainer():
     return Explainer(CNN8by8(), ["vanilla", "smoothgrad"], PREPROCESSING, batch_size=2)
 
 
-def test_results_do_not_depend_on_the_batch_size(files, explainer):
-    other = Explainer(explainer.model, explainer.methods, PREPROCESSING)
-    pairs = zip(explainer.explained(files, print), other.explained(files, print), strict=True)
-    for one, two in pairs:
-        assert (one.path, one.predicted, one.target) == (two.path, two.predicted, two.target)
-        torch.testing.assert_close(one.probabilities, two.probabilities)
-        torch.testing.assert_close(one.maps, two.maps)
-
-
-def test_unreadable_files_are_skipped_with_a_message(files, explainer):
+def test_unreadable_files_are_skipped_and_results_do_not_depend_on_the_batch_size(files, explainer):
     messages = []
     results = list(explainer.explained(files, messages.append))
     assert [result.path for result in results] == [*files[:2], *files[3:]]
     assert messages == [f"{files[2]} can't be read as an image: unknown format"]
+    other = Explainer(explainer.model, explainer.methods, PREPROCESSING)
+    for one, two in zip(results, other.explained(files, print), strict=True):
+        assert (one.path, one.predicted, one.target) == (two.path, two.predicted, two.target)
+        torch.testing.assert_close(one.probabilities, two.probabilities)
+        torch.testing.assert_close(one.maps, two.maps)
 
 
 def test_failing_method_raises_unless_lenient(files):
@@ -62,9 +53,7 @@ def test_caption_has_the_predicted_and_the_explained_class(files, explainer):
     [result] = explainer.explained(files[:1], print)
     other = 1 - result.predicted
     assert explainer.caption(result) == f"predicted class {result.predicted}"
-    named = Explainer(explainer.model, ["vanilla"], PREPROCESSING, target=other, names=["disc", "square"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        [result] = named.explained(files[:1], print)
     names = ["disc", "square"]
+    named = Explainer(explainer.model, ["vanilla"], PREPROCESSING, target=other, names=names)
+    [result] = named.explained(files[:1], print)
     assert named.caption(result) == f"predicted {names[result.predicted]}, explained {names[other]}"

@@ -1,17 +1,15 @@
 """Folders with a folder per class."""
 
 import pytest
-from PIL import Image
 
 from agop.errors import InputError
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
+from tests.image_files import save_random
 
 
 def test_labels_are_the_index_of_the_class_folder(tmp_path):
-    for name in ("b/1.png", "a/2.jpg", "a/deep/3.PNG"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (5, 5)).save(tmp_path / name)
+    save_random(tmp_path, "b/1.png", "a/2.jpg", "a/deep/3.PNG")
     (tmp_path / "a" / "notes.txt").write_text("")
     data = ClassFolders(tmp_path, Preprocessing((4, 4)))
     assert data.classes == ["a", "b"]

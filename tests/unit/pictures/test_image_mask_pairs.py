@@ -8,14 +8,9 @@ from PIL import Image
 from agop.errors import AGOPWarning, FileError, InputError
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
+from tests.image_files import save
 
 SMALL = Preprocessing(size=(4, 4), gray=True)
-
-
-def save(path, pixels, **options):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.asarray(pixels, dtype=np.uint8)).save(path, **options)
-    return path
 
 
 def square(rows, columns, value=255, shape=(8, 8)):
@@ -76,83 +71,67 @@ def test_images_without_a_mask_are_counted_in_a_warning(folders):
         assert len(load_image_mask_pairs(images, masks, SMALL).images) == 2
 
 
-@pytest.mark.parametrize(
-    ("pixels", "message"),
-    [
-        (square(0, 0) + square(1, 1, 128), "3 values from 0 to 255.*--threshold"),
-        (square(0, 0, 100) + 50, "2 values from 50 to 150"),
-        (square(0, 0, shape=(8, 9)), "is 8×9, its image 8×8"),
-    ],
-)
-def test_ambiguous_masks_raise(folders, pixels, message):
-    images, masks = folders
-    save(masks / "cats/a.bmp", pixels)
-    with pytest.raises(InputError, match=message):
-        load_image_mask_pairs(images, masks, SMALL)
-
-
 def test_values_from_the_threshold_on_are_inside(folders):
     images, masks = folders
     save(masks / "cats/a.bmp", square(slice(0, 8), slice(0, 4), 100) + square(slice(0, 8), slice(4, 8), 200))
     assert load_image_mask_pairs(images, masks, SMALL, threshold=150).masks[0].sum() == 8
 
 
-def test_missing_folder_or_masks_raise(folders, tmp_path):
-    images, _ = folders
+def test_missing_folder_or_masks_and_two_masks_of_one_image_raise(folders, tmp_path):
+    images, masks = folders
     with pytest.raises(FileError, match="not a folder"):
         load_image_mask_pairs(images, tmp_path / "nowhere", SMALL)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no image in .* has a mask"):
         load_image_mask_pairs(images, tmp_path / "empty", SMALL)
-
-
-def read_mask(folders, write):
-    """Mask of the image cats/a, from a file that `write` saves to a folder."""
-    images, masks = folders
-    (masks / "cats/a.bmp").unlink()
-    write(masks / "cats")
-    return load_image_mask_pairs(images, masks, Preprocessing(size=(8, 8), gray=True)).masks[0]
+    save(masks / "cats/a.png", square(0, 0))
+    with pytest.raises(InputError, match="masks of the same image"):
+        load_image_mask_pairs(images, masks, SMALL)
 
 
 CORNER = square(slice(0, 4), slice(0, 4), 1) > 0
 
 
-@pytest.mark.parametrize("high", [300, 65535])
-def test_16_bit_mask_keeps_its_values(folders, high):
-    def write(folder):
-        Image.fromarray((CORNER * high).astype(np.uint16)).save(folder / "a.png")
-
-    assert np.array_equal(read_mask(folders, write), CORNER)
-
-
-def test_16_bit_mask_with_four_values_raises(folders):
-    values = (CORNER * 1000 + square(7, 7, 300) + square(6, 6, 65535)).astype(np.uint16)
-    with pytest.raises(InputError, match="4 values from 0 to 65535"):
-        read_mask(folders, lambda folder: Image.fromarray(values).save(folder / "a.png"))
-
-
-def test_colours_of_a_palette_do_not_matter(folders):
-    def write(folder):
-        indexed = Image.fromarray(CORNER.astype(np.uint8), mode=None).convert("P")
-        indexed.putdata(CORNER.astype(np.uint8).flatten().tolist())
-        indexed.putpalette([255, 255, 255, 0, 0, 0])
-        indexed.save(folder / "a.png")
-
-    assert np.array_equal(read_mask(folders, write), CORNER)
-
-
-def test_mask_with_transparency_raises(folders):
-    pixels = np.full((8, 8, 4), 255, dtype=np.uint8)
-    pixels[..., 3] = CORNER * 255
-    with pytest.raises(InputError, match="has transparency"):
-        read_mask(folders, lambda folder: Image.fromarray(pixels).save(folder / "a.png"))
-
-
-def test_two_masks_of_one_image_raise(folders):
+def read_mask(folders, mask):
+    """Mask of the image cats/a, from a file with this Pillow image."""
     images, masks = folders
-    save(masks / "cats/a.png", square(0, 0))
-    with pytest.raises(InputError, match="masks of the same image"):
-        load_image_mask_pairs(images, masks, SMALL)
+    (masks / "cats/a.bmp").unlink()
+    mask.save(masks / "cats/a.png")
+    return load_image_mask_pairs(images, masks, Preprocessing(size=(8, 8), gray=True)).masks[0]
+
+
+def palette_mask():
+    """Index 1 inside, which is the darker colour."""
+    mask = Image.fromarray(CORNER.astype(np.uint8)).convert("P")
+    mask.putdata(CORNER.astype(np.uint8).flatten().tolist())
+    mask.putpalette([255, 255, 255, 0, 0, 0])
+    return mask
+
+
+@pytest.mark.parametrize(
+    "mask", [palette_mask(), *(Image.fromarray((CORNER * high).astype(np.uint16)) for high in (300, 65535))]
+)
+def test_masks_with_a_palette_or_16_bits_keep_their_values(folders, mask):
+    assert np.array_equal(read_mask(folders, mask), CORNER)
+
+
+FOUR_VALUES = (CORNER * 1000 + square(7, 7, 300) + square(6, 6, 65535)).astype(np.uint16)
+TRANSPARENT = np.dstack([np.full((8, 8, 3), 255), CORNER * 255]).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        ((square(0, 0) + square(1, 1, 128)).astype(np.uint8), "3 values from 0 to 255.*--threshold"),
+        ((square(0, 0, 100) + 50).astype(np.uint8), "2 values from 50 to 150"),
+        (square(0, 0, shape=(8, 9)).astype(np.uint8), "is 8×9, its image 8×8"),
+        (FOUR_VALUES, "4 values from 0 to 65535"),
+        (TRANSPARENT, "has transparency"),
+    ],
+)
+def test_ambiguous_masks_raise(folders, pixels, message):
+    with pytest.raises(InputError, match=message):
+        read_mask(folders, Image.fromarray(pixels))
 
 
 def test_labels_are_indices_of_the_model_s_classes(folders):

@@ -8,9 +8,13 @@ from agop.pictures.sheets import label, large_tile, shares, sheet, tile
 
 
 def test_values_are_the_root_of_the_share_over_the_largest_share():
-    values, top = shares({"sharp": np.array([[0.0, 3.0], [1.0, 0.0]]), "even": np.full((2, 2), 7.0)})
+    assert shares({}) == ({}, 0.0)
+    sharp, even = np.array([[0.0, 3.0], [1.0, 0.0]], dtype=np.float32), np.full((2, 2), 7.0)
+    values, top = shares({"sharp": sharp, "even": even})
     assert top == pytest.approx(0.75)
     assert values["sharp"] == pytest.approx(np.sqrt([[0, 1], [1 / 3, 0]]))
+    assert values["sharp"].max() == 1.0
+    assert values["sharp"].dtype == np.float64
     assert values["even"] == pytest.approx(np.full((2, 2), np.sqrt(0.25 / 0.75)))
 
 
@@ -24,14 +28,6 @@ def test_unit_of_a_map_does_not_matter(factor):
         assert other[name] == pytest.approx(values[name])
 
 
-def test_brightest_pixel_of_all_maps_is_one_and_every_map_keeps_its_sum():
-    maps = {str(power): np.random.default_rng(power).random((6, 6)).astype(np.float32) ** power for power in (1, 3, 9)}
-    values, top = shares(maps)
-    assert max(float(part.max()) for part in values.values()) == 1.0
-    assert [float((part**2).sum() * top) for part in values.values()] == pytest.approx([1, 1, 1])
-    assert all(part.dtype == np.float64 and part.min() >= 0 for part in values.values())
-
-
 @pytest.mark.parametrize("dead", [np.zeros((2, 3)), np.full((2, 3), np.nan), np.array([[1.0, np.inf, 0], [0, 0, 1]])])
 def test_zero_or_infinite_map_becomes_zeros_and_does_not_change_the_others(dead):
     good = np.arange(6.0).reshape(2, 3)
@@ -41,11 +37,7 @@ def test_zero_or_infinite_map_becomes_zeros_and_does_not_change_the_others(dead)
     alone, same_top = shares({"good": good})
     assert top == same_top
     assert np.array_equal(values["good"], alone["good"])
-
-
-def test_top_is_zero_without_a_usable_map():
-    assert shares({}) == ({}, 0.0)
-    values, top = shares({"dead": np.zeros((2, 2))})
+    values, top = shares({"dead": dead})
     assert top == 0.0
     assert not values["dead"].any()
 
@@ -71,14 +63,11 @@ def test_map_covers_an_image_of_few_pixels(side, image_is_visible):
     assert bool((bright > dark).all()) == image_is_visible
 
 
-def test_sheet_marks_a_zero_map():
+def test_label_and_sheet_say_if_a_map_is_zero_or_not_finite():
     picture, zeros = np.zeros((40, 40, 3), np.uint8), np.zeros((40, 40))
+    assert label("vanilla", zeros + 1) == "vanilla"
+    assert label("vanilla", zeros) == "vanilla (all zero)"
+    assert label("vanilla", zeros * np.nan) == "vanilla (not finite)"
     plain, marked = sheet(picture, {"vanilla": zeros + 1}), sheet(picture, {"vanilla": zeros})
     assert plain.size == marked.size
     assert np.asarray(plain)[:20].tolist() != np.asarray(marked)[:20].tolist()
-
-
-def test_label_says_if_a_map_is_zero_or_not_finite():
-    assert label("vanilla", np.ones((2, 2))) == "vanilla"
-    assert label("vanilla", np.zeros((2, 2))) == "vanilla (all zero)"
-    assert label("vanilla", np.full((2, 2), np.nan)) == "vanilla (not finite)"
