@@ -48,7 +48,7 @@ def test_explain_changes_nothing(kind, method):
     np.random.randn()  # NumPy now caches the second of a pair
     layer = "body.0" if method.startswith("gradcam") and hasattr(model, "body") else None
     before = state_of(model)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.inference_mode(kind == "in-place"):
         warnings.simplefilter("ignore")
         agop.explain(model, images, method, prior, layer=layer, batch_size=2)
     assert_same(before, state_of(model))

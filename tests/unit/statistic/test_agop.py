@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import agop
-from agop.errors import AGOPWarning, FileError, PriorError
+from agop.errors import AGOPWarning, FileError
 from tests import zoo
 
 
@@ -169,17 +169,6 @@ def test_weights_are_the_root_of_the_relative_diagonal():
     prior = agop.AGOP(torch.tensor([[[4.0, 1.0]], [[0.0, 16.0]]], dtype=torch.float64), 5)
     assert prior.weights.flatten().tolist() == [0.5, 0.25, 0.0, 1.0]
     assert prior.map.tolist() == [[4.0, 17.0]]
-
-
-@pytest.mark.parametrize("method", ["agop-weighted", "agop-global"])
-def test_diagonal_of_zeros_raises(method):
-    with pytest.raises(PriorError, match=r"max diag\(M\) is 0"):
-        agop.explain(zoo.build("plain"), zoo.images(), method, agop.AGOP(torch.zeros(3, 12, 12), 5))
-
-
-def test_prior_of_another_shape_raises():
-    with pytest.raises(PriorError, match=r"\(3, 12, 12\).*\(3, 20, 20\)"):
-        agop.explain(zoo.build("plain"), zoo.images(shape=(3, 20, 20)), "agop-weighted", fitted())
 
 
 def test_prior_of_another_model_warns():
