@@ -95,21 +95,6 @@ def test_nan_skip_counts_skipped_samples():
     torch.testing.assert_close(prior.diagonal, without.diagonal)
 
 
-def test_model_that_cannot_be_traced_or_copied_is_used_as_it_is():
-    class Branches(zoo.Wrapped):
-        def __init__(self):
-            super().__init__()
-            self.norm = torch.nn.BatchNorm2d(3)
-
-        def forward(self, x):
-            return super().forward(self.norm(x) if x.sum() > 0 else -self.norm(x))
-
-        def __deepcopy__(self, memo):
-            raise TypeError("not me")
-
-    assert agop.fit(Branches(), [zoo.images()], only_correct=False, progress=False).count == 5
-
-
 def test_batch_size_bounds_the_passes_for_any_loader():
     """The result is the same, and an error still names the sample in the loader's batch."""
 
