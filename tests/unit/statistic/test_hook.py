@@ -1,9 +1,7 @@
 import os
-import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from torch import nn
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, NoSamplesError
 from tests import zoo
+from tests.deadline import wait_until
 from tests.training import algorithm_1, batches
 
 
@@ -139,19 +138,21 @@ TRAINING = """
 def test_snapshots_are_complete_during_training_and_after_a_kill(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(TRAINING), str(tmp_path)], env=environment)
+    loaded = set()
+
+    def twenty_are_loaded():
+        assert process.poll() is None
+        for path in set(tmp_path.glob("step-*.safetensors")) - loaded:
+            agop.AGOP.load(path)
+            loaded.add(path)
+        return len(loaded) >= 20
+
     try:
-        loaded, deadline = set(), time.monotonic() + 60
-        while len(loaded) < 20:
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            for path in set(tmp_path.glob("step-*.safetensors")) - loaded:
-                agop.AGOP.load(path)
-                loaded.add(path)
+        wait_until(twenty_are_loaded)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
-    snapshots = sorted(tmp_path.glob("step-*.safetensors"))
-    for number, path in enumerate(snapshots, start=1):
+    for number, path in enumerate(sorted(tmp_path.glob("step-*.safetensors")), start=1):
         assert agop.AGOP.load(path).count == 4 * number
 
 
