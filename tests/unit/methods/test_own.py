@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import agop
 from agop import methods
 from agop.errors import InputError
+from agop.methods import base
 from agop.networks import CNN8by8
 from tests.command import run, run_process
 
@@ -84,6 +85,14 @@ def folder(tmp_path_factory):
             pixels = draw.integers(0, 255, (8, 8)) if kind == "pictures" else 255 * np.eye(8)
             Image.fromarray(pixels.astype(np.uint8)).save(folder / kind / f"{index}.png")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registry():
+    """Forget the methods of this file afterwards: other tests use every registered method."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base.registry, "_plugins", dict(base.registry._plugins))
+        yield
 
 
 @pytest.fixture

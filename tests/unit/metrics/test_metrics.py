@@ -78,7 +78,7 @@ def test_invalid_maps_and_masks_raise(name, maps, masks, message):
         metrics.get(name)(maps, masks)
 
 
-def test_deletion_and_insertion_raise_for_invalid_arguments():
+def test_unknown_metrics_and_invalid_arguments_of_deletion_and_insertion_raise():
     model, images = zoo.build("plain"), zoo.images(3)
     with pytest.raises(InputError, match=r"maps have shape \(3, 5, 5\)"):
         metrics.deletion(model, images, torch.rand(3, 5, 5))
@@ -87,6 +87,8 @@ def test_deletion_and_insertion_raise_for_invalid_arguments():
             metrics.insertion(model, images, torch.rand(3, 12, 12), steps=steps)
     with pytest.raises(InputError, match="target 7"):
         metrics.insertion(model, images, torch.rand(3, 12, 12), target=7)
+    with pytest.raises(UnknownNameError, match="did you mean 'insertion'"):
+        metrics.get("insertio")
 
 
 @pytest.mark.parametrize("kind", ["plain", "one logit"])
@@ -120,11 +122,6 @@ def test_batch_size_bounds_the_passes_and_does_not_change_the_scores(batch_size)
     scores = metrics.insertion(model, zoo.images(), maps, batch_size=batch_size)
     torch.testing.assert_close(scores, expected, rtol=1e-5, atol=1e-6)
     assert max(rows) <= batch_size
-
-
-def test_unknown_metric_raises_with_suggestion():
-    with pytest.raises(UnknownNameError, match="did you mean 'pointing_game'"):
-        metrics.get("pointing-gam")
 
 
 def test_description_has_the_values_of_the_options():

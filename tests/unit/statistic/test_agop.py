@@ -101,13 +101,10 @@ def test_foreign_and_corrupt_files_raise_with_their_name(kind, tmp_path):
         agop.AGOP.load(path)
 
 
-def test_newer_format_raises_with_upgrade_hint(tmp_path):
-    save_file({"diagonal": torch.ones(1, 2, 2)}, tmp_path / "new", {"agop": '{"format": 2, "count": 3}'})
+def test_newer_format_missing_file_and_unwritable_folder_raise(tmp_path):
+    save_file(WHOLE, tmp_path / "new", {"agop": '{"format": 2, "count": 3}'})
     with pytest.raises(FileError, match=r"format 2.*upgrade"):
         agop.AGOP.load(tmp_path / "new")
-
-
-def test_missing_file_and_unwritable_folder_raise(tmp_path):
     with pytest.raises(FileError, match="No such file"):
         agop.AGOP.load(tmp_path / "nothing")
     (tmp_path / "file").write_text("")
