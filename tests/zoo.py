@@ -1,7 +1,9 @@
 """Models of many kinds, and the per-sample loop that our batched gradients are checked against."""
 
+import random
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -76,10 +78,6 @@ class NoisyInEval(Wrapped):
     """Draws from Python's, NumPy's and torch's generator, also in eval mode."""
 
     def forward(self, x):
-        import random
-
-        import numpy as np
-
         noise = random.random() + np.random.rand()
         return super().forward(nn.functional.dropout(x, 0.1, training=True)) + noise
 

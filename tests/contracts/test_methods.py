@@ -8,10 +8,10 @@ import torch
 
 import agop
 from tests import zoo
-from tests.state import assert_same, state_of
 
 METHODS = agop.methods.names()
-MODELS = ["plain", "batch norm and dropout", "attention", "one logit"]
+MODELS = {kind: zoo.build(kind) for kind in ("plain", "batch norm and dropout", "attention", "one logit")}
+MODELS["bfloat16"] = zoo.build("plain").bfloat16()
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def explain(model, images, method, **options):
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("method", METHODS)
 def test_maps_are_finite_non_negative_float32_and_one_per_image(method, kind):
-    maps = explain(zoo.build(kind), zoo.images(), method)
+    maps = explain(MODELS[kind], zoo.images(), method)
     assert maps.shape == (5, 12, 12)
     assert maps.dtype == torch.float32
     assert maps.isfinite().all()
@@ -49,20 +49,15 @@ def test_maps_are_reproducible_and_independent_of_the_global_random_state(method
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 64])
-def test_batch_size_does_not_change_the_maps(method, batch_size):
-    model, images = zoo.build("batch norm and dropout"), zoo.images()
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_batch_size_bounds_the_passes_and_does_not_change_the_maps(method, batch_size):
+    model, images, rows = zoo.build("batch norm and dropout"), zoo.images(10), []
     expected = explain(model, images, method)
-    torch.testing.assert_close(explain(model, images, method, batch_size=batch_size), expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("method", [name for name in METHODS if agop.methods.get(name).needs_model])
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_at_most_batch_size_images_are_in_the_model_at_once(method, batch_size):
-    model, rows = zoo.build("plain"), []
     model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
-    explain(model, zoo.images(10), method, batch_size=batch_size)
-    assert 0 < max(rows) <= batch_size
+    maps = explain(model, images, method, batch_size=batch_size)
+    torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-6)
+    assert max(rows, default=0) <= batch_size
+    assert bool(rows) == agop.methods.get(method).needs_model
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "random"])
@@ -78,15 +73,6 @@ def test_one_target_explains_every_image_of_a_batch(method):
     model, images = zoo.build("plain"), zoo.images()
     maps = explain(model, images, method, target=1)
     assert (maps.flatten(1).sum(1) > 0).sum() >= 4
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_model_is_unchanged(method):
-    model = zoo.build("batch norm and dropout").train()
-    before = state_of(model)
-    with torch.inference_mode():
-        explain(model, zoo.images(), method)
-    assert_same(before, state_of(model))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -33,33 +33,23 @@ def test_saliency(name):
     close(agop.explain(model, images, "vanilla"), expected)
 
 
-@pytest.mark.parametrize(("steps", "baseline"), [(20, 0.0), (7, 0.3)])
-def test_integrated_gradients(name, steps, baseline):
-    model, images, _ = ALL[name]
-    targets = model(images).argmax(1)
-    expected = IntegratedGradients(model).attribute(
-        images, baselines=baseline, target=targets, n_steps=steps, method="riemann_right", internal_batch_size=64
-    )
-    maps = agop.explain(model, images, agop.methods.IntegratedGradients(steps=steps, baseline=baseline))
-    close(maps, expected.abs().sum(1))
-
-
-def test_integrated_gradients_from_image_baselines(name):
-    """Baselines: one image, one per image by a function, and several, which Captum computes one by one."""
+def test_integrated_gradients(name):
+    """Baselines: a number, one image, one per image by a function, and several, which Captum computes one by one."""
     model, images, _ = ALL[name]
     targets = model(images).argmax(1)
 
     def theirs(baseline, steps):
         return IntegratedGradients(model).attribute(
-            images, baselines=baseline.expand_as(images), target=targets, n_steps=steps, method="riemann_right",
-            internal_batch_size=64,
-        )  # fmt: skip
+            images, baseline, target=targets, n_steps=steps, method="riemann_right", internal_batch_size=64
+        )
 
-    def ours(baseline):
-        return agop.explain(model, images, agop.methods.IntegratedGradients(steps=8, baseline=baseline))
+    def ours(baseline, steps=8):
+        return agop.explain(model, images, agop.methods.IntegratedGradients(steps=steps, baseline=baseline))
 
     torch.manual_seed(3)
-    baselines = torch.randn(2, *images.shape[1:])
+    baselines = torch.randn(2, *images.shape[1:]).double()
+    close(ours(0.0, 20), theirs(0.0, 20).abs().sum(1))
+    close(ours(0.3, 7), theirs(0.3, 7).abs().sum(1))
     close(ours(baselines[0]), theirs(baselines[:1], 8).abs().sum(1))
     close(ours(lambda batch: batch / 2), theirs(images / 2, 8).abs().sum(1))
     each = torch.stack([theirs(baseline[None], 4) for baseline in baselines])

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import agop
 from agop import methods
-from agop.errors import InputError, UnknownNameError
+from agop.errors import InputError
+from agop.methods import base
 from agop.networks import CNN8by8
 from tests.command import run, run_process
 
@@ -86,6 +87,14 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True, scope="module")
+def registry():
+    """Forget the methods of this file afterwards: other tests use every registered method."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base.registry, "_plugins", dict(base.registry._plugins))
+        yield
+
+
 @pytest.fixture
 def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
@@ -93,7 +102,7 @@ def inside(folder, monkeypatch):
     return folder
 
 
-MODEL_OPTIONS = ("--weights", "w.safetensors", "--prior", "prior.safetensors")
+MODEL, MODEL_OPTIONS = "agop.networks:CNN8by8", ("--weights", "w.safetensors", "--prior", "prior.safetensors")
 NAMES = ("mine_of_the_tests:TimesInput", "mine_of_the_tests:squared", "package_of_mine.inner:WithPrior")
 METHOD_OPTIONS = [word for name in NAMES for word in ("--method", name)]
 
@@ -129,6 +138,7 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
         ("method_taken:TimesInput", "there is already a method named 'vanilla'"),
         ("mine_of_the_tests:", "no method is named"),
         (":TimesInput", "no method is named"),
+        ("gradient-times-nothing", r"package\.module:CLASS"),
     ],
 )
 def test_invalid_method_names_raise(inside, name, message):
@@ -136,15 +146,8 @@ def test_invalid_method_names_raise(inside, name, message):
         agop.explain(CNN8by8(), torch.randn(2, 1, 8, 8), name)
 
 
-def test_unknown_method_error_mentions_package_module_class():
-    with pytest.raises(UnknownNameError, match=r"package\.module:CLASS"):
-        methods.get("gradient-times-nothing")
-
-
 def test_explain_command_takes_own_methods(folder):
-    result = run(
-        "explain", "agop.networks:CNN8by8", "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder
-    )
+    result = run("explain", MODEL, "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder)
     assert result.returncode == 0, result.stderr
     maps = load_file(folder / "out" / "maps.safetensors")
     assert set(maps) == set(NAMES)
@@ -154,27 +157,31 @@ def test_explain_command_takes_own_methods(folder):
 
 
 def test_evaluate_command_takes_own_methods(folder):
-    result = run(
-        "evaluate", "agop.networks:CNN8by8", "pictures", "masks", *MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy",
-        "--out", "scored", folder=folder,
-    )  # fmt: skip
+    options = (*MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy", "--out", "scored")
+    result = run("evaluate", MODEL, "pictures", "masks", *options, folder=folder)
     assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (folder / "scored" / "rows.jsonl").read_text().splitlines()]
-    assert {row["method"] for row in rows} == set(NAMES)
+    assert scored_methods(folder / "scored") == set(NAMES)
     assert run("report", "scored", folder=folder).returncode == 0
     about = json.loads((folder / "scored" / "about.json").read_text())
     assert about["methods"][NAMES[0]] == "The gradient times the image."
 
 
-@pytest.mark.parametrize("command", ["explain", "evaluate", "bench"])
+def scored_methods(run_folder):
+    rows = [json.loads(line) for line in (run_folder / "rows.jsonl").read_text().splitlines()]
+    return {row["method"] for row in rows if row["metric"] == "energy"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain", MODEL, "pictures", *MODEL_OPTIONS),
+        ("evaluate", MODEL, "pictures", "masks", *MODEL_OPTIONS),
+        ("bench", "xai-tris", "--quick"),
+    ],
+)
 def test_invalid_method_name_stops_a_command_before_any_work(folder, command):
-    rest = {
-        "explain": ("agop.networks:CNN8by8", "pictures", *MODEL_OPTIONS),
-        "evaluate": ("agop.networks:CNN8by8", "pictures", "masks", *MODEL_OPTIONS),
-        "bench": ("xai-tris", "--quick"),
-    }[command]
     for name, message in (("method_raises:A", "can't be imported"), ("mine_of_the_tests:Wants", "needs options")):
-        result = run(command, *rest, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
+        result = run(*command, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
         assert result.returncode == 2
         assert message in result.stderr
         assert len(result.stderr.splitlines()) == 1
@@ -192,8 +199,7 @@ def test_bench_scores_own_methods_in_workers_and_resumes(folder):
     assert result.returncode == 0, result.stderr
     assert json.loads((folder / "run" / "spec.json").read_text())["methods"] == ["vanilla", *NAMES]
     lines = (folder / "run" / "rows.jsonl").read_bytes()
-    rows = [json.loads(line) for line in lines.splitlines()]
-    assert {row["method"] for row in rows if row["metric"] == "energy"} == {"vanilla", *NAMES}
+    assert scored_methods(folder / "run") == {"vanilla", *NAMES}
     shutil.rmtree(folder / "run" / "cells" / "linear-correlated-000")
     again = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
     assert again.returncode == 0, again.stderr
@@ -220,8 +226,7 @@ def test_torchrun_ranks_load_own_methods(folder):
     before = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "agop")
     result = run_process(*BENCH, *METHOD_OPTIONS, "--jobs", "1", "--out", "ranks", folder=folder, before=before)
     assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (folder / "ranks" / "rows.jsonl").read_text().splitlines()]
-    assert {row["method"] for row in rows if row["metric"] == "energy"} == {"vanilla", *NAMES}
+    assert scored_methods(folder / "ranks") == {"vanilla", *NAMES}
 
 
 def test_list_command_explains_how_to_name_own_methods():

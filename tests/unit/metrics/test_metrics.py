@@ -27,14 +27,10 @@ def test_scores_computed_by_hand():
     assert metrics.iou(maps, masks, cut=1 / 3).tolist() == [1 / 3]
     assert metrics.rank_accuracy(maps, masks).tolist() == [1 / 2]
     assert metrics.average_precision(maps, masks).tolist() == [pytest.approx((1 + 2 / 4) / 2)]
-
-
-def test_ties_in_a_constant_map():
-    maps, masks = torch.ones(1, 2, 2), torch.tensor([[[1, 0], [0, 0]]])
-    assert metrics.pointing_game(maps, masks).tolist() == [0.25]
-    assert metrics.rank_accuracy(maps, masks).tolist() == [0.25]
-    assert metrics.average_precision(maps, masks).tolist() == [0.25]
-    assert metrics.iou(maps, masks).isnan().all()
+    constant, masks = torch.ones(1, 2, 2), torch.tensor([[[1, 0], [0, 0]]])
+    for metric in (metrics.pointing_game, metrics.rank_accuracy, metrics.average_precision):
+        assert metric(constant, masks).tolist() == [0.25]
+    assert metrics.iou(constant, masks).isnan().all()
 
 
 @pytest.mark.parametrize("name", LOCALISATION)
@@ -48,17 +44,14 @@ def test_undefined_scores_are_nan_and_do_not_affect_the_others(name):
     assert torch.equal(scores[[0, 4]], expected[[0, 4]])
 
 
-def test_boolean_integer_and_float_masks_are_equal_and_signed_masks_raise():
-    maps, masks = torch.rand(3, 4, 4), torch.rand(3, 4, 4) < 0.4
+@pytest.mark.parametrize("name", LOCALISATION)
+def test_masks_of_every_dtype_are_equal_and_signed_masks_have_three_values(name):
+    maps, masks, metric = torch.rand(3, 4, 4), torch.rand(3, 4, 4) < 0.4, metrics.get(name)
     masks[:, 0, 0] = True
-    for name in LOCALISATION:
-        metric = metrics.get(name)
-        for other in (masks.int(), masks.double(), masks.numpy()):
-            assert torch.equal(metric(maps, masks), metric(maps, other))
-        with pytest.raises(InputError, match=r"other than 0, 1.*signed=True"):
-            metric(maps, -masks.int())
-        with pytest.raises(InputError, match="other than -1, 0, 1"):
-            metric(maps, masks.int() * 2, signed=True)
+    for other in (masks.int(), masks.double(), masks.numpy()):
+        assert torch.equal(metric(maps, masks), metric(maps, other))
+    with pytest.raises(InputError, match="other than -1, 0, 1"):
+        metric(maps, masks.int() * 2, signed=True)
 
 
 def test_signed_masks_count_negatively():
@@ -70,17 +63,22 @@ def test_signed_masks_count_negatively():
 
 
 @pytest.mark.parametrize("name", LOCALISATION)
-def test_invalid_shapes_and_negative_maps_raise(name):
-    metric = metrics.get(name)
-    with pytest.raises(InputError, match=r"masks have shape \(2, 5, 5\), maps \(2, 4, 4\)"):
-        metric(torch.rand(2, 4, 4), torch.ones(2, 5, 5))
-    with pytest.raises(InputError, match=r"maps have shape \(4, 4\)"):
-        metric(torch.rand(4, 4), torch.ones(4, 4))
-    with pytest.raises(InputError, match=r"maps\.abs"):
-        metric(-torch.rand(2, 4, 4), torch.ones(2, 4, 4))
+@pytest.mark.parametrize(
+    ("maps", "masks", "message"),
+    [
+        (torch.rand(2, 4, 4), torch.ones(2, 5, 5), r"masks have shape \(2, 5, 5\), maps \(2, 4, 4\)"),
+        (torch.rand(4, 4), torch.ones(4, 4), r"maps have shape \(4, 4\)"),
+        (-torch.rand(2, 4, 4), torch.ones(2, 4, 4), r"maps\.abs"),
+        ({"vanilla": torch.rand(1, 2, 2)}, torch.ones(1, 2, 2), "maps is a dict, masks a Tensor: give tensors"),
+        (torch.rand(2, 4, 4), -torch.ones(2, 4, 4), r"other than 0, 1.*signed=True"),
+    ],
+)
+def test_invalid_maps_and_masks_raise(name, maps, masks, message):
+    with pytest.raises(InputError, match=message):
+        metrics.get(name)(maps, masks)
 
 
-def test_deletion_and_insertion_raise_for_invalid_arguments():
+def test_unknown_metrics_and_invalid_arguments_of_deletion_and_insertion_raise():
     model, images = zoo.build("plain"), zoo.images(3)
     with pytest.raises(InputError, match=r"maps have shape \(3, 5, 5\)"):
         metrics.deletion(model, images, torch.rand(3, 5, 5))
@@ -89,13 +87,17 @@ def test_deletion_and_insertion_raise_for_invalid_arguments():
             metrics.insertion(model, images, torch.rand(3, 12, 12), steps=steps)
     with pytest.raises(InputError, match="target 7"):
         metrics.insertion(model, images, torch.rand(3, 12, 12), target=7)
+    with pytest.raises(UnknownNameError, match="did you mean 'insertion'"):
+        metrics.get("insertio")
 
 
-def test_deletion_of_a_zero_map_is_nan():
+@pytest.mark.parametrize("kind", ["plain", "one logit"])
+def test_deletion_is_between_0_and_1_and_nan_for_a_zero_map(kind):
     maps = torch.rand(3, 12, 12)
     maps[1] = 0
-    scores = metrics.deletion(zoo.build("plain"), zoo.images(3), maps)
+    scores = metrics.deletion(zoo.build(kind), zoo.images(3), maps)
     assert scores.isnan().tolist() == [False, True, False]
+    assert ((scores > 0) & (scores < 1)).tolist() == [True, False, True]
 
 
 class OnePixel(nn.Module):
@@ -112,11 +114,6 @@ def test_correct_map_has_low_deletion_and_high_insertion():
     assert metrics.insertion(OnePixel(), images, good) > 0.95 > 0.55 > metrics.insertion(OnePixel(), images, bad)
 
 
-def test_deletion_of_a_one_logit_model():
-    scores = metrics.deletion(zoo.build("one logit"), zoo.images(3), torch.rand(3, 12, 12))
-    assert ((scores > 0) & (scores < 1)).all()
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
 def test_batch_size_bounds_the_passes_and_does_not_change_the_scores(batch_size):
     model, rows, maps = zoo.build("plain"), [], torch.rand(5, 12, 12)
@@ -127,22 +124,8 @@ def test_batch_size_bounds_the_passes_and_does_not_change_the_scores(batch_size)
     assert max(rows) <= batch_size
 
 
-def test_unknown_metric_raises_with_suggestion():
-    with pytest.raises(UnknownNameError, match="did you mean 'pointing_game'"):
-        metrics.get("pointing-gam")
-
-
-def test_maps_that_are_not_tensors_raise():
-    with pytest.raises(InputError, match="maps is a dict, masks a Tensor: give tensors"):
-        metrics.energy({"vanilla": torch.rand(1, 2, 2)}, torch.ones(1, 2, 2, dtype=torch.bool))
-
-
-@pytest.mark.parametrize("name", metrics.names())
-def test_description_has_no_placeholders(name):
-    assert "`" not in metrics.get(name).described()["what"]
-
-
 def test_description_has_the_values_of_the_options():
+    assert not [name for name in metrics.names() if "`" in metrics.get(name).described()["what"]]
     assert "at or above 0.5 of the map's range" in metrics.get("iou").described()["what"]
     assert "set to 0 in at most 64 steps." in metrics.get("deletion").described()["what"]
     assert "restored from 0 in 16 steps." in metrics.get("insertion").described(16)["what"]

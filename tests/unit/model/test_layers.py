@@ -12,33 +12,54 @@ from agop.networks import CNN8by8, ResNet18
 from tests import zoo
 
 
-def test_default_layer_is_the_last_convolution_with_a_map_larger_than_1x1():
-    model = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1),
-        nn.Conv2d(4, 5, 3, padding=1),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Conv2d(5, 3, 1),
-        nn.Flatten(),
-    )
-    images = zoo.images()
-    default, named, other = (agop.explain(model, images, "gradcam", layer=layer) for layer in (None, "1", "0"))
-    assert torch.equal(default, named)
-    assert not torch.equal(default, other)
+class Backwards(nn.Module):
+    """Its layers are defined in another order than they are executed."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Conv2d(4, 4, 3, padding=1)
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.last(self.first(x)).mean((2, 3)))
 
 
-def test_last_layer_is_the_last_executed_not_the_last_defined():
-    class Backwards(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.last = nn.Conv2d(4, 4, 3, padding=1)
-            self.first = nn.Conv2d(3, 4, 3, padding=1)
-            self.head = nn.Linear(4, 3)
+class WithBranch(nn.Module):
+    """A model with branches that its output doesn't depend on."""
 
-        def forward(self, x):
-            return self.head(self.last(self.first(x)).mean((2, 3)))
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.beside = nn.Conv2d(4, 4, 3, padding=1)
+        self.places = nn.Parameter(torch.randn(1, 9, 4))
+        self.norm = nn.LayerNorm(4)
+        self.flat = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 3)
 
-    model, images = Backwards(), zoo.images()
-    assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="last"))
+    def forward(self, x):
+        x = self.conv(x)
+        self.beside(x)
+        with torch.no_grad():
+            self.beside(x)
+        y = self.flat(x.flatten(2))
+        return self.head(y.mean(2) + self.norm(self.places).mean())
+
+
+def small_last_map():
+    first, second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1)
+    return nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Conv2d(5, 3, 1), nn.Flatten())
+
+
+@pytest.mark.parametrize(
+    ("build", "expected", "other"),
+    [(small_last_map, "1", "0"), (Backwards, "last", "first"), (WithBranch, "conv", None)],
+)
+def test_default_layer_is_the_last_executed_convolution_with_a_map_that_the_output_depends_on(build, expected, other):
+    model, images = build().eval(), zoo.images()
+    maps = agop.explain(model, images, "gradcam")
+    assert torch.equal(maps, agop.explain(model, images, "gradcam", layer=expected))
+    assert other is None or not torch.equal(maps, agop.explain(model, images, "gradcam", layer=other))
 
 
 def test_layer_may_be_a_name_or_a_module():
@@ -65,63 +86,9 @@ def test_coarse_map_warns_with_its_size(model, images, size):
     assert len(caught) == 1
 
 
-def test_invalid_layers_raise_with_candidates():
-    model, images = zoo.build("plain"), zoo.images()
-    with pytest.raises(LayerError, match=r"no layer 'body.7'.*did you mean 'body\.\d'.*candidates: body\.0, body\.2"):
-        agop.explain(model, images, "gradcam", layer="body.7")
-    with pytest.raises(LayerError, match=r"not part of the model: candidates: body\.0, body\.2"):
-        agop.explain(model, images, "gradcam", layer=nn.Conv2d(3, 3, 3))
-    with pytest.raises(LayerError, match="neither maps nor tokens"):
-        agop.explain(model, images, "gradcam", layer="body.6")
-
-
-def test_model_without_convolutions_or_tokens_raises():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(432, 3))
-    with pytest.raises(LayerError, match="no convolution"):
-        agop.explain(model, zoo.images(), "gradcam")
-
-
-def test_unused_layer_raises():
-    model = zoo.build("plain")
-    model.unused = nn.Conv2d(3, 3, 3)
-    with pytest.raises(LayerError, match="wasn't called"):
-        agop.explain(model, zoo.images(), "gradcam", layer="unused")
-
-
-class WithBranch(nn.Module):
-    """A model with branches that its output doesn't depend on."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.beside = nn.Conv2d(4, 4, 3, padding=1)
-        self.places = nn.Parameter(torch.randn(1, 9, 4))
-        self.norm = nn.LayerNorm(4)
-        self.flat = nn.BatchNorm1d(4)
-        self.head = nn.Linear(4, 3)
-
+class Keyed(nn.Module):
     def forward(self, x):
-        x = self.conv(x)
-        self.beside(x)
-        with torch.no_grad():
-            self.beside(x)
-        y = self.flat(x.flatten(2))
-        return self.head(y.mean(2) + self.norm(self.places).mean())
-
-
-def test_default_layer_is_one_that_the_output_depends_on():
-    model, images = WithBranch().eval(), zoo.images()
-    assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer="conv"))
-
-
-class Layered(nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer, self.head = layer, nn.Linear(4, 3)
-
-    def forward(self, x):
-        output = self.layer(x)
-        return self.head(output[0] if isinstance(output, tuple) else output["x"])
+        return {"x": x.mean(1)[:, :4, 0]}
 
 
 class Named(nn.Module):
@@ -129,30 +96,40 @@ class Named(nn.Module):
         return namedtuple("Output", "first second")(x.mean(1)[:, :4, 0], 1)
 
 
-class Keyed(nn.Module):
+class TokensFirst(nn.Module):
     def forward(self, x):
-        return {"x": x.mean(1)[:, :4, 0]}
+        return x.flatten(2).permute(2, 0, 1)
+
+
+class Layered(zoo.Wrapped):
+    """A model with a layer that has no map, and one that isn't called."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.unused = layer, nn.Conv2d(3, 3, 3)
+
+    def forward(self, x):
+        output = self.layer(x)
+        output = output["x"] if isinstance(output, dict) else output[0]
+        return super().forward(x) + output.mean()
 
 
 @pytest.mark.parametrize(
-    ("layer", "message"), [(Keyed(), "returns a dict, not a map"), (Named(), r"\(1, 4\) for 1 images")]
+    ("model", "layer", "message"),
+    [
+        (zoo.Wrapped(), "body.7", r"no layer 'body.7'.*did you mean 'body\.\d'.*candidates: body\.0, body\.2"),
+        (zoo.Wrapped(), nn.Conv2d(3, 3, 3), r"not part of the model: candidates: body\.0, body\.2"),
+        (zoo.Wrapped(), "body.6", "neither maps nor tokens"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(432, 3)), None, "no convolution"),
+        (Layered(Keyed()), "unused", "wasn't called"),
+        (Layered(Keyed()), "layer", "returns a dict, not a map"),
+        (Layered(Named()), "layer", r"\(1, 4\) for 1 images"),
+        (Layered(TokensFirst()), "layer", r"\(144, 1, 3\) for 1 images"),
+    ],
 )
-def test_layer_without_a_map_raises(layer, message):
+def test_layer_without_a_map_raises(model, layer, message):
     with pytest.raises(LayerError, match=message):
-        agop.explain(Layered(layer), zoo.images(), "gradcam", layer="layer")
-
-
-def test_tokens_with_the_batch_second_raise():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.head = nn.Identity(), nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.head(self.layer(x.flatten(2).permute(2, 0, 1)).mean(0))
-
-    with pytest.raises(LayerError, match=r"\(144, 1, 3\) for 1 images"):
-        agop.explain(Model(), zoo.images(), "gradcam", layer="layer")
+        agop.explain(model, zoo.images(), "gradcam", layer=layer)
 
 
 def test_half_precision_maps_become_float32():
@@ -178,9 +155,6 @@ def test_vision_transformer_uses_the_last_norm_before_attention():
 )  # fmt: skip
 def test_token_grid_follows_the_image_shape(tokens, size, grid):
     assert token_grid(tokens, torch.Size(size)) == grid
-
-
-def test_tokens_without_a_grid_raise():
     with pytest.raises(LayerError, match="5000 tokens"):
         token_grid(5000, torch.Size((7, 1000)))
 

@@ -1,5 +1,3 @@
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +9,7 @@ from tests import zoo
 from tests.state import assert_same, state_of
 
 
-def test_copy_gives_the_same_logits_and_gradients_and_the_original_is_unchanged():
+def test_copy_is_folded_and_frozen_with_the_same_gradients_and_the_original_is_unchanged():
     model, images = zoo.trained_resnet(), torch.randn(3, 3, 32, 32)
     before = state_of(model)
     prepared = agop.prepare(model)
@@ -19,41 +17,12 @@ def test_copy_gives_the_same_logits_and_gradients_and_the_original_is_unchanged(
     ours, theirs = input_gradients(model, images), input_gradients(prepared, images)
     torch.testing.assert_close(theirs.logits, ours.logits, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(theirs.values, ours.values, rtol=1e-3, atol=1e-4 * float(ours.values.abs().max()))
-
-
-def test_all_batch_norms_of_a_resnet_are_folded_and_all_parameters_frozen():
-    prepared = agop.prepare(zoo.trained_resnet())
-    assert not any(isinstance(module, nn.BatchNorm2d) for module in prepared.modules())
+    assert not any(isinstance(module, nn.BatchNorm2d) or module.training for module in prepared.modules())
     assert not any(p.requires_grad or p.grad is not None for p in prepared.parameters())
-    assert not any(module.training for module in prepared.modules())
     assert prepared.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
-
-
-class Shared(nn.Module):
-    """A convolution whose output has two users, and one that is called twice."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = nn.Conv2d(3, 3, 3, padding=1)
-        self.twice = nn.Conv2d(3, 3, 3, padding=1)
-        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(3))
-        self.head = nn.Linear(3, 2)
-        for norm in self.norms:
-            norm.running_mean.fill_(0.7)
-            norm.running_var.fill_(2.0)
-
-    def forward(self, x):
-        seen = self.seen(x)
-        x = self.norms[0](seen) + seen
-        x = self.norms[1](self.twice(x)) + self.norms[2](self.twice(-x))
-        return self.head(x.mean((2, 3)))
-
-
-def test_shared_convolutions_are_not_folded():
-    model, images = Shared().eval(), zoo.images()
-    prepared = agop.prepare(model)
-    assert sum(isinstance(module, nn.BatchNorm2d) for module in prepared.modules()) == 3
-    torch.testing.assert_close(prepared(images), model(images))
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    maps, expected = (agop.explain(m, images, "agop-weighted", prior) for m in (prepared, model))
+    torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
 
 
 class Pair(nn.Module):
@@ -73,6 +42,21 @@ class ConvolutionOfTwoNames(Pair):
     def features(self, x):
         self.alias = self.conv
         return self.norm(self.alias(x))
+
+
+class ConvolutionWithTwoUsers(Pair):
+    def features(self, x):
+        seen = self.conv(x)
+        return self.norm(seen) + seen
+
+
+class ConvolutionCalledTwice(Pair):
+    def __init__(self):
+        super().__init__()
+        self.other_norm = nn.BatchNorm2d(3)
+
+    def features(self, x):
+        return self.norm(self.conv(x)) + self.other_norm(self.conv(-x))
 
 
 class NormOfTwoNames(Pair):
@@ -119,7 +103,10 @@ class Viewed(Pair):
         return self.head(self.norm(self.conv(x)).view(x.size(0), -1))
 
 
-KINDS = [ConvolutionOfTwoNames, NormOfTwoNames, WeightUsedAgain, ForwardCalled, NormRead, HookedNorm, Viewed]
+KINDS = [
+    ConvolutionOfTwoNames, ConvolutionWithTwoUsers, ConvolutionCalledTwice, NormOfTwoNames, WeightUsedAgain,
+    ForwardCalled, NormRead, HookedNorm, Viewed,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,40 +120,29 @@ def test_unusual_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
     torch.testing.assert_close(prior.diagonal, expected.values.double().square().mean(0), rtol=1e-3, atol=1e-9)
 
 
-def test_model_that_cannot_be_copied_raises():
-    class Alone(zoo.Wrapped):
-        def __deepcopy__(self, memo):
-            raise TypeError("not me")
+class Branches(Pair):
+    """Can't be traced."""
 
-    with pytest.raises(ModelError, match="can't be copied"):
-        agop.prepare(Alone())
+    def features(self, x):
+        return self.norm(self.conv(x) if x.sum() > 0 else -self.conv(x))
 
 
-def test_model_that_cannot_be_traced_warns():
-    class Branches(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = zoo.batch_normed()
+class Uncopyable(Branches):
+    def __deepcopy__(self, memo):
+        raise TypeError("not me")
 
-        def forward(self, x):
-            return self.body(x) if x.sum() > 0 else self.body(-x)
 
-    model = Branches().eval()
+def test_model_that_cannot_be_traced_warns_and_one_that_cannot_be_copied_raises():
+    model, images = Branches().eval(), zoo.images()
     with pytest.warns(AGOPWarning, match="can't be traced"):
         prepared = agop.prepare(model)
-    torch.testing.assert_close(prepared(zoo.images()), model(zoo.images()))
+    torch.testing.assert_close(prepared(images), model(images))
+    with pytest.raises(ModelError, match="can't be copied"):
+        agop.prepare(Uncopyable())
+    assert agop.fit(Uncopyable(), [images], only_correct=False, progress=False).count == 5
 
 
 def test_bfloat16_is_not_folded():
     """Folded weights would be rounded to bfloat16, which would change the logits."""
-    model = copy.deepcopy(zoo.build("batch norm and dropout")).bfloat16()
-    prepared = agop.prepare(model)
+    prepared = agop.prepare(zoo.build("batch norm and dropout").bfloat16())
     assert any(isinstance(module, nn.BatchNorm2d) for module in prepared.modules())
-
-
-def test_prior_of_the_original_works_with_the_copy():
-    model, images = zoo.trained_resnet(), torch.randn(3, 3, 32, 32)
-    prior = agop.fit(model, [images], only_correct=False, progress=False)
-    maps = agop.explain(agop.prepare(model), images, "agop-weighted", prior)
-    expected = agop.explain(model, images, "agop-weighted", prior)
-    torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))

@@ -5,11 +5,12 @@ from agop.errors import InputError
 from agop.model.targets import check_range, labels_for, predicted, selection, target_indices
 
 
-def test_targets_from_one_class_or_one_per_image():
+def test_targets_from_one_class_or_one_per_image_and_labels_of_binary_losses():
     assert target_indices(2, 3).tolist() == [2, 2, 2]
     assert target_indices([0, 1, 2], 3).tolist() == [0, 1, 2]
     assert target_indices(torch.tensor([1.0, 0.0]), 2).tolist() == [1, 0]
     assert target_indices(None, 3) is None
+    assert labels_for(torch.tensor([[1.0], [0.0]]), 2).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -20,10 +21,6 @@ def test_targets_from_one_class_or_one_per_image():
 def test_invalid_targets_raise(target, message):
     with pytest.raises(InputError, match=message):
         target_indices(target, 3)
-
-
-def test_labels_of_binary_losses_are_accepted():
-    assert labels_for(torch.tensor([[1.0], [0.0]]), 2).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -44,24 +44,15 @@ def test_folding_batch_norms_does_not_depend_on_the_data():
     torch.testing.assert_close(sum(diagonals) / 2, whole, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda images, labels: (images, labels),
-        lambda images, labels: [images, labels],
-        lambda images, labels: {"pixel_values": images, "labels": labels},
-        lambda images, labels: {"image": images, "label": labels},
-        lambda images, labels: (images, labels, "more"),
-    ],
-)
-def test_batches_may_be_tuples_lists_or_dicts(form):
-    data = batches(2)
-    expected = agop.fit(zoo.build("plain"), data, progress=False)
-    prior = agop.fit(zoo.build("plain"), (form(*batch) for batch in data), progress=False)
-    assert torch.equal(prior.diagonal, expected.diagonal)
-
-
-def test_data_loader_and_batches_without_labels():
+def test_batches_may_be_tuples_lists_or_dicts_and_without_labels():
+    images, labels = batches(1)[0]
+    expected = agop.fit(zoo.build("plain"), [(images, labels)], progress=False)
+    for batch in (
+        [images, labels], (images, labels, "more"), {"pixel_values": images, "labels": labels},
+        {"image": images, "label": labels},
+    ):  # fmt: skip
+        prior = agop.fit(zoo.build("plain"), iter([batch]), progress=False)
+        assert torch.equal(prior.diagonal, expected.diagonal)
     images = zoo.images(20)
     loader = DataLoader(TensorDataset(images, torch.arange(20) % 3), batch_size=6)
     assert agop.fit(zoo.build("plain"), loader, only_correct=False).count == 20
@@ -83,7 +74,7 @@ def test_data_loader_and_batches_without_labels():
 )
 def test_invalid_loaders_raise(loader, error, message):
     with pytest.raises(error, match=message):
-        agop.fit(zoo.build("plain"), loader, only_correct="NaN" not in message and error is not GradientError)
+        agop.fit(zoo.build("plain"), loader, only_correct=error is not GradientError)
 
 
 def test_nan_skip_counts_skipped_samples():
@@ -95,40 +86,16 @@ def test_nan_skip_counts_skipped_samples():
     torch.testing.assert_close(prior.diagonal, without.diagonal)
 
 
-def test_model_that_cannot_be_traced_or_copied_is_used_as_it_is():
-    class Branches(zoo.Wrapped):
-        def __init__(self):
-            super().__init__()
-            self.norm = torch.nn.BatchNorm2d(3)
-
-        def forward(self, x):
-            return super().forward(self.norm(x) if x.sum() > 0 else -self.norm(x))
-
-        def __deepcopy__(self, memo):
-            raise TypeError("not me")
-
-    assert agop.fit(Branches(), [zoo.images()], only_correct=False, progress=False).count == 5
-
-
 def test_batch_size_bounds_the_passes_for_any_loader():
     """The result is the same, and an error still names the sample in the loader's batch."""
 
-    class Watched(zoo.Wrapped):
-        def __init__(self):
-            super().__init__()
-            self.seen = []
-
-        def forward(self, x):
-            self.seen.append(len(x))
-            return super().forward(x)
-
-    torch.manual_seed(0)
-    model, images, labels = Watched(), zoo.images(11), torch.arange(11) % 3
+    model, images, labels, rows = zoo.build("plain"), zoo.images(11), torch.arange(11) % 3, []
+    model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
     whole = agop.fit(model, [(images, labels)], per_class=True, progress=False)
-    assert max(model.seen) == 11
-    model.seen.clear()
+    assert max(rows) == 11
+    rows.clear()
     parts = agop.fit(model, [(images, labels)], per_class=True, progress=False, batch_size=4)
-    assert max(model.seen) == 4
+    assert max(rows) == 4
     assert torch.equal(parts.class_counts, whole.class_counts)
     torch.testing.assert_close(parts.diagonal, whole.diagonal, rtol=1e-5, atol=0)
     images[9] = torch.nan
@@ -138,7 +105,7 @@ def test_batch_size_bounds_the_passes_for_any_loader():
         agop.fit(model, [images], batch_size=0)
 
 
-def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises():
+def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises(tmp_path):
     snapshots = []
 
     def loader():
@@ -153,10 +120,6 @@ def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises():
     assert len(snapshots) == 5  # one more, at the end
     assert torch.equal(snapshots[-1].diagonal, expected.diagonal)
     assert snapshots[-1].provenance == expected.provenance
-
-
-def test_failed_snapshot_warns(tmp_path):
     (tmp_path / "file").write_text("")
-    options = {"only_correct": False, "progress": False, "snapshot_every": 0}
     with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
         agop.fit(zoo.build("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))
