@@ -1,4 +1,4 @@
-"""Comparison of AGOPs."""
+"""Comparison of AGOPs and of maps."""
 
 import torch
 
@@ -14,3 +14,8 @@ def assert_equal_agops(first, second):
     if second.class_counts is not None:
         assert torch.equal(first.class_counts, second.class_counts)
         assert same(first.class_diagonals, second.class_diagonals)
+
+
+def assert_close(actual, expected):
+    """Equal up to rounding, relative to the highest value."""
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))

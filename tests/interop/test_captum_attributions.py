@@ -13,6 +13,7 @@ from agop.errors import InputError, PriorError
 from agop.interop.captum import AGOPGlobal, AGOPLocal, AGOPWeighted
 from agop.networks import CNN8by8
 from tests import zoo
+from tests.interop.agops import assert_close
 from tests.state import assert_same, state_of
 
 ATTRIBUTIONS = {
@@ -22,10 +23,6 @@ ATTRIBUTIONS = {
 
 def prior(shape=(3, 12, 12)) -> agop.AGOP:
     return agop.AGOP(torch.rand(shape, generator=torch.Generator().manual_seed(3)).double(), 7)
-
-
-def assert_close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "object", "one logit", "attention"])
