@@ -36,7 +36,6 @@ SMALL = """
     import sys
     from pathlib import Path
     import lightning as L, torch
-    from lightning.pytorch.strategies import ModelParallelStrategy
     from agop.errors import AGOPError
     from agop.interop.lightning import AGOPCallback
     from tests import zoo
@@ -67,7 +66,7 @@ SMALL = """
 
 def test_sharded_weights_raise_before_the_first_step(tmp_path):
     """With ModelParallelStrategy, which runs on a CPU. FSDPStrategy needs a GPU."""
-    fit = SMALL + "    fit(ModelParallelStrategy(), 1, CALLBACKS)\n"
+    fit = SMALL + "    fit(L.pytorch.strategies.ModelParallelStrategy(), 1, CALLBACKS)\n"
     process = run(tmp_path, fit.replace("CALLBACKS", "[]"))
     assert process.stdout.count("trained") == 4, process.stderr
     process = run(tmp_path, fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"))
@@ -96,33 +95,19 @@ def test_ddp_spawn_has_the_agop_only_in_the_file(tmp_path):
 def test_pytorch_lightning_works_imported_before_or_after(tmp_path):
     """Also with the callback in a list or alone."""
     pytest.importorskip("pytorch_lightning")
-    code = """
-        import sys
-        if "{first}" == "agop":
-            from agop.interop.lightning import AGOPCallback
-        import pytorch_lightning as pl, torch
-        from agop.interop.lightning import AGOPCallback
-        from tests import zoo
-        class Lit(pl.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.net = zoo.build("plain")
-            def forward(self, x):
-                return self.net(x)
-            def training_step(self, batch, index):
-                return self(batch).square().mean()
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.01)
-        callback = AGOPCallback(out=None, only_correct=False)
-        trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                             callbacks={callbacks})
-        trainer.fit(Lit(), torch.utils.data.DataLoader(zoo.images(6), batch_size=3))
-        print("counted", callback.prior.count, "lightning" in sys.modules)
+    code = (
+        SMALL.replace("import lightning as L", "import pytorch_lightning as L")
+        + """
+    callback = AGOPCallback(out=None, only_correct=False)
+    fit("auto", 1, CALLBACKS)
+    print("counted", callback.prior.count, "lightning" in sys.modules)
     """
-    before = run(tmp_path, code.replace("{first}", "pl").replace("{callbacks}", "callback"))
-    assert "counted 6 False" in before.stdout, before.stderr
-    after = run(tmp_path, code.replace("{first}", "agop").replace("{callbacks}", "[callback]"))
-    assert "counted 6 True" in after.stdout, after.stderr
+    )
+    before = run(tmp_path, code.replace("CALLBACKS", "callback"))
+    assert "counted 12 False" in before.stdout, before.stderr
+    agop_first = "    from agop.interop.lightning import AGOPCallback\n"
+    after = run(tmp_path, agop_first + code.replace("CALLBACKS", "[callback]"))
+    assert "counted 12 True" in after.stdout, after.stderr
 
 
 TWO_RANKS = """
