@@ -1,23 +1,14 @@
 """Checks that the models of every library share: timm, torchvision and transformers."""
 
 import torch
-from PIL import Image
 
 import agop
-from agop.scenarios.clevr.render.images import render
-from agop.scenarios.clevr.render.scene import random_scene
 
 # With few steps and samples: the maps need not be good.
 FAST = {
     "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
     "smoothgrad": agop.methods.SmoothGrad(samples=2),
 }
-
-
-def save_scene(path, width, height):
-    """Write a rendered scene, wider than high."""
-    Image.fromarray(render(random_scene(1, 0), width, height)).save(path)
-    return path
 
 
 def check_every_method(described, images):

@@ -20,7 +20,7 @@ import agop
 from agop.errors import AGOPWarning, GradientError, InputError, ModelError, NoSamplesError
 from agop.interop.lightning import AGOPCallback, check_strategy
 from tests import zoo
-from tests.interop.agops import assert_equal_agops
+from tests.interop.agops import assert_equal_agops, trained_state
 from tests.state import assert_same, same
 
 pytestmark = [
@@ -40,20 +40,16 @@ def loader(count=40, shuffle=False):
     return DataLoader(TensorDataset(zoo.images(count), torch.arange(count) % 3), batch_size=8, shuffle=shuffle)
 
 
-class Resumable:
-    """A loader that can resume in the middle of an epoch."""
+class Resumable(list):
+    """A list of batches that can resume in the middle of an epoch."""
 
-    def __init__(self):
-        self.batches, self.next = list(loader()), 0
-
-    def __len__(self):
-        return len(self.batches)
+    next = 0
 
     def __iter__(self):
-        self.next %= len(self.batches)
-        while self.next < len(self.batches):
+        self.next %= len(self)
+        while self.next < len(self):
             self.next += 1
-            yield self.batches[self.next - 1]
+            yield self[self.next - 1]
 
     def state_dict(self):
         return {"next": self.next}
@@ -148,28 +144,17 @@ def plain_loop(accumulate=1, autocast=False, **options):
     return module, hook
 
 
-def seed_everything():
+def state_after_fit(*callbacks, **options):
+    module = Lit(seeded=False)
     torch.manual_seed(3)
     random.seed(3)
     np.random.seed(3)
-
-
-def state_after_fit(*callbacks, **options):
-    module = Lit(seeded=False)
-    seed_everything()
     trainer = trainer_with(*callbacks, **options)
     trainer.fit(module, loader(shuffle=True), loader(16))
-    return {
-        "weights": module.state_dict(),
+    return trained_state(module) | {
         "optimizer": trainer.optimizers[0].state_dict(),
-        "modes": [part.training for part in module.modules()],
-        "gradients": [parameter.grad for parameter in module.parameters()],
-        "requires_grad": [parameter.requires_grad for parameter in module.parameters()],
         "losses": module.losses,
         "validation": {name: value for name, value in trainer.callback_metrics.items() if "agop" not in name},
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": np.random.get_state()[1].tolist(),
     }
 
 
@@ -187,31 +172,25 @@ def test_fit_is_bitwise_equal_with_and_without_the_callback(options, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "loop"),
+    ("options", "of_trainer", "module", "loop"),
     [
-        ({}, {}),
-        ({"per_class": True}, {"per_class": True}),
-        ({"every_n_steps": 3, "only_correct": False}, {"every": 3, "only_correct": False}),
-        ({"accumulate_grad_batches": 3}, {"accumulate": 3}),
-        ({"precision": "bf16-mixed"}, {"autocast": True}),
-        ({"module": Manual}, {}),
+        ({}, {}, Lit, {}),
+        ({"per_class": True}, {}, Lit, {"per_class": True}),
+        ({"every_n_steps": 3, "only_correct": False}, {}, Lit, {"every": 3, "only_correct": False}),
+        ({}, {"accumulate_grad_batches": 3}, Lit, {"accumulate": 3}),
+        ({}, {"precision": "bf16-mixed"}, Lit, {"autocast": True}),
+        ({}, {}, Manual, {}),
     ],
     ids=str,
 )
-def test_agop_equals_the_hook_in_a_plain_loop(options, loop, tmp_path):
-    options = dict(options)
-    of_trainer = {name: options.pop(name) for name in ("accumulate_grad_batches", "precision") if name in options}
-    module = options.pop("module", Lit)()
-    callback = AGOPCallback(out=None, snapshot_every=4, snapshot_dir=tmp_path, **options)
+def test_agop_equals_the_hook_in_a_plain_loop(options, of_trainer, module, loop, tmp_path):
+    module, callback = module(), AGOPCallback(out=None, snapshot_every=4, snapshot_dir=tmp_path, **options)
     fit(callback, module=module, **of_trainer)
     other, hook = plain_loop(**loop)
     assert same(module.state_dict(), other.state_dict())
     assert_equal_agops(callback.prior, hook.finalize())
     assert callback.prior.provenance.steps == 10
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "step-00000004.safetensors",
-        "step-00000008.safetensors",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-0000000{step}.safetensors" for step in (4, 8)]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +235,7 @@ def test_checkpoint_keeps_the_states_of_two_parts_apart(tmp_path):
 def finished(request, tmp_path_factory):
     """A finished fit with a checkpoint of each of its ten steps: options, folder, weights and prior."""
     folder, callback = tmp_path_factory.mktemp("checkpoints"), AGOPCallback(out=None, **request.param)
-    module, _ = fit(callback, every_step(folder), train=Resumable())
+    module, _ = fit(callback, every_step(folder), train=Resumable(loader()))
     return SimpleNamespace(options=request.param, folder=folder, weights=module.state_dict(), prior=callback.prior)
 
 
@@ -266,7 +245,7 @@ def test_resume_gives_a_bitwise_equal_agop(step, finished, tmp_path):
     path = finished.folder / f"step={step}.ckpt"
     torch.load(path, weights_only=True)
     callback = AGOPCallback(out=tmp_path / "agop.safetensors", **finished.options)
-    module, trainer = fit(callback, train=Resumable(), ckpt_path=path)
+    module, trainer = fit(callback, train=Resumable(loader()), ckpt_path=path)
     assert trainer.global_step == 10
     assert same(module.state_dict(), finished.weights)
     assert_equal_agops(callback.prior, finished.prior)
@@ -284,7 +263,7 @@ def test_resuming_on_fewer_ranks_merges_their_states(finished, tmp_path):
     (state,) = saved["callbacks"][callback.state_key]["ranks"]
     saved["callbacks"][callback.state_key]["ranks"] = [state, state]
     torch.save(saved, tmp_path / "two.ckpt")
-    fit(callback, train=Resumable(), ckpt_path=tmp_path / "two.ckpt")
+    fit(callback, train=Resumable(loader()), ckpt_path=tmp_path / "two.ckpt")
     assert callback.prior.count == 2 * finished.prior.count
     assert torch.equal(callback.prior.diagonal, finished.prior.diagonal)
 
@@ -333,9 +312,13 @@ def test_a_new_fit_starts_from_zero_and_the_same_trainer_continues(tmp_path):
     assert_equal_agops(callback.prior, first)
 
 
-def test_test_validate_and_predict_keep_the_agop(tmp_path):
+def test_test_validate_and_predict_collect_nothing_and_keep_the_agop(tmp_path):
     out = tmp_path / "agop.safetensors"
     callback = AGOPCallback(out=out)
+    trainer_with(callback).predict(Lit(), loader(16))
+    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.fit"):
+        _ = callback.prior
+    assert not out.exists()
     module, trainer = fit(callback, every_step(tmp_path))
     prior, written = callback.prior, out.stat().st_mtime_ns
     for run in (trainer.test, trainer.validate, trainer.predict):
@@ -343,14 +326,6 @@ def test_test_validate_and_predict_keep_the_agop(tmp_path):
         run(module, loader(16), ckpt_path=tmp_path / "step=2.ckpt")
         assert callback.prior is prior
     assert out.stat().st_mtime_ns == written
-
-
-def test_predict_alone_collects_nothing(tmp_path):
-    callback = AGOPCallback(out=tmp_path / "agop.safetensors")
-    trainer_with(callback).predict(Lit(), loader(16))
-    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.fit"):
-        _ = callback.prior
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -415,27 +390,23 @@ class Failing(Lit):
         return super().training_step(batch, index)
 
 
-def test_error_in_fit_propagates_and_the_agop_so_far_is_saved_beside_out(tmp_path):
-    out = tmp_path / "agop.safetensors"
+@pytest.mark.parametrize(
+    ("error", "raises"),
+    [(ZeroDivisionError("user error"), pytest.raises(ZeroDivisionError, match="user error")),
+     (KeyboardInterrupt(), pytest.raises(SystemExit))],
+    ids=["error", "Ctrl-C"],
+)  # fmt: skip
+def test_interrupted_fit_raises_and_the_agop_so_far_is_saved_beside_out(error, raises, tmp_path):
+    out, handler = tmp_path / "agop.safetensors", signal.getsignal(signal.SIGINT)
     out.write_bytes(b"an earlier result")
     callback = AGOPCallback(out=out, only_correct=False)
-    with pytest.raises(ZeroDivisionError, match="user error"):
-        fit(callback, module=Failing(ZeroDivisionError("user error")))
+    with raises:
+        fit(callback, module=Failing(error))
+    signal.signal(signal.SIGINT, handler)  # Lightning ignores it after Ctrl-C
     assert out.read_bytes() == b"an earlier result"
     interrupted = agop.AGOP.load(tmp_path / "agop.interrupted.safetensors")
     assert interrupted.count == callback.prior.count == 56
     assert interrupted.provenance.steps == 7
-
-
-def test_ctrl_c_saves_the_agop_so_far(tmp_path):
-    handler = signal.getsignal(signal.SIGINT)
-    callback = AGOPCallback(out=tmp_path / "agop.safetensors", only_correct=False)
-    try:
-        with pytest.raises(SystemExit):  # Lightning's reaction to KeyboardInterrupt
-            fit(callback, module=Failing(KeyboardInterrupt()))
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    assert [path.name for path in tmp_path.iterdir()] == ["agop.interrupted.safetensors"]
 
 
 def test_unwritable_file_warns_and_keeps_the_prior(tmp_path):
@@ -470,12 +441,8 @@ class Reentrant(IgnoresBatch):
         return self.net[1:](checkpoint(self.net[0], x, use_reentrant=True))
 
 
-class WithoutForward(L.LightningModule):
-    training_step, configure_optimizers = IgnoresBatch.training_step, Lit.configure_optimizers
-
-    def __init__(self):
-        super().__init__()
-        self.net = zoo.build("plain")
+class WithoutForward(IgnoresBatch):
+    forward = L.LightningModule.forward
 
 
 @pytest.mark.parametrize(

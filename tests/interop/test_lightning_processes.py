@@ -18,23 +18,24 @@ pytest.importorskip("lightning")
 pytestmark = pytest.mark.slow
 
 
-def run(code, *arguments, timeout=300, **environment):
-    """Run code, or a script and its arguments, in a new process."""
+def run(folder, code, *arguments):
+    """Run code as a script in a new process."""
+    (folder / "train.py").write_text(textwrap.dedent(code))
     root = Path(__file__).parents[2]
-    paths = os.pathsep.join([str(root), str(root / "src")])
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")]), "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
     return subprocess.run(
-        [sys.executable, *arguments, *([] if code is None else ["-c", textwrap.dedent(code)])],
-        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True, text=True, timeout=timeout, check=False,
+        [sys.executable, str(folder / "train.py"), *map(str, arguments)], env=os.environ | environment,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
-LOCAL = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
 SMALL = """
     import sys
     from pathlib import Path
     import lightning as L, torch
-    from lightning.pytorch.strategies import ModelParallelStrategy
     from agop.errors import AGOPError
     from agop.interop.lightning import AGOPCallback
     from tests import zoo
@@ -63,68 +64,50 @@ SMALL = """
 """
 
 
-def test_sharded_weights_raise_before_the_first_step():
+def test_sharded_weights_raise_before_the_first_step(tmp_path):
     """With ModelParallelStrategy, which runs on a CPU. FSDPStrategy needs a GPU."""
-    fit = SMALL + "    fit(ModelParallelStrategy(), 1, CALLBACKS)\n"
-    process = run(fit.replace("CALLBACKS", "[]"), **LOCAL)
+    fit = SMALL + "    fit(L.pytorch.strategies.ModelParallelStrategy(), 1, CALLBACKS)\n"
+    process = run(tmp_path, fit.replace("CALLBACKS", "[]"))
     assert process.stdout.count("trained") == 4, process.stderr
-    process = run(fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"), **LOCAL)
+    process = run(tmp_path, fit.replace("CALLBACKS", "[AGOPCallback(out=None, only_correct=False)]"))
     assert "raised: ModelParallelStrategy shards the weights" in process.stdout, process.stderr
     assert "trained\n" not in process.stdout
 
 
 def test_ddp_spawn_has_the_agop_only_in_the_file(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        textwrap.dedent(SMALL)
-        + textwrap.dedent("""
-            if __name__ == "__main__":
-                callback = AGOPCallback(out=sys.argv[1], only_correct=False)
-                fit("ddp_spawn", 2, [callback])
-                try:
-                    callback.prior
-                except AGOPError as error:
-                    print("raised:", error)
-        """)
-    )
+    code = """
+    if __name__ == "__main__":
+        callback = AGOPCallback(out=sys.argv[1], only_correct=False)
+        fit("ddp_spawn", 2, [callback])
+        try:
+            callback.prior
+        except AGOPError as error:
+            print("raised:", error)
+    """
     out = tmp_path / "agop.safetensors"
-    process = run(None, str(script), str(out), **LOCAL)
+    process = run(tmp_path, SMALL + code, out)
     assert out.exists(), process.stderr
     assert agop.AGOP.load(out).count == 12
     assert "raised: no AGOP yet" in process.stdout
     assert "under ddp_spawn only the file has it" in process.stdout
 
 
-def test_pytorch_lightning_works_imported_before_or_after():
+def test_pytorch_lightning_works_imported_before_or_after(tmp_path):
     """Also with the callback in a list or alone."""
     pytest.importorskip("pytorch_lightning")
-    code = """
-        import sys
-        if "{first}" == "agop":
-            from agop.interop.lightning import AGOPCallback
-        import pytorch_lightning as pl, torch
-        from agop.interop.lightning import AGOPCallback
-        from tests import zoo
-        class Lit(pl.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.net = zoo.build("plain")
-            def forward(self, x):
-                return self.net(x)
-            def training_step(self, batch, index):
-                return self(batch).square().mean()
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.01)
-        callback = AGOPCallback(out=None, only_correct=False)
-        trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
-                             callbacks={callbacks})
-        trainer.fit(Lit(), torch.utils.data.DataLoader(zoo.images(6), batch_size=3))
-        print("counted", callback.prior.count, "lightning" in sys.modules)
+    code = (
+        SMALL.replace("import lightning as L", "import pytorch_lightning as L")
+        + """
+    callback = AGOPCallback(out=None, only_correct=False)
+    fit("auto", 1, CALLBACKS)
+    print("counted", callback.prior.count, "lightning" in sys.modules)
     """
-    before = run(code.replace("{first}", "pl").replace("{callbacks}", "callback"))
-    assert "counted 6 False" in before.stdout, before.stderr
-    after = run(code.replace("{first}", "agop").replace("{callbacks}", "[callback]"))
-    assert "counted 6 True" in after.stdout, after.stderr
+    )
+    before = run(tmp_path, code.replace("CALLBACKS", "callback"))
+    assert "counted 12 False" in before.stdout, before.stderr
+    agop_first = "    from agop.interop.lightning import AGOPCallback\n"
+    after = run(tmp_path, agop_first + code.replace("CALLBACKS", "[callback]"))
+    assert "counted 12 True" in after.stdout, after.stderr
 
 
 TWO_RANKS = """
@@ -185,10 +168,8 @@ TWO_RANKS = """
 
 
 def test_two_ranks_give_the_agop_of_one_process(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(TWO_RANKS))
-    process = run(None, str(script), str(tmp_path / "out"), **LOCAL)
     out = tmp_path / "out"
+    process = run(tmp_path, TWO_RANKS, out)
     assert all((out / f"done-rank{rank}").exists() for rank in (0, 1)), process.stderr
     assert "user error" in process.stderr
     whole, resumed = (agop.AGOP.load(out / f"{name}.safetensors") for name in ("whole", "resumed"))

@@ -13,29 +13,23 @@ from PIL import Image
 from torch import nn
 
 import agop
+from agop.cli.options import preprocessing, warn_if_preprocessing_differs
 from agop.errors import AGOPWarning, InputError, ModelError
-from agop.interop.library_preprocessing import transformers_preprocessing
 from agop.interop.models import preprocessing_of
-from agop.model.layers import as_grid, token_grid
+from agop.model.layers import token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
 from agop.statistic.provenance import Provenance
 from tests.command import run
-from tests.interop.library_models import assert_same_input, check_every_method, save_scene
+from tests.interop.library_models import assert_same_input, check_every_method
 
 BESIDE = Path(sys.prefix) / "beside"
 HERE = Path(__file__).parent
 NO_TESTS = 5  # pytest's exit code if a whole file is skipped
 
 
-@pytest.fixture(scope="module")
-def photo(tmp_path_factory):
-    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 150, 100)
-
-
-def hugging_face(name, size=32):
+def hugging_face(transformers, name, size=32):
     """A tiny transformers classifier with random weights."""
-    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     tokens = {
         "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24,
@@ -67,11 +61,9 @@ LAYERS = {
 
 @pytest.mark.filterwarnings("ignore:the map of layer")
 @pytest.mark.parametrize("name", LAYERS)
-def test_every_method_explains_a_hugging_face_folder_without_options(name, photo, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    hugging_face(name).save_pretrained(tmp_path)
-    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
-    processor.save_pretrained(tmp_path)
+def test_every_method_explains_a_hugging_face_folder_without_options(name, transformers, photo, tmp_path):
+    hugging_face(transformers, name).save_pretrained(tmp_path)
+    transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
     model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path)
     described = agop.from_transformers(model)
     assert described.layer == LAYERS[name]
@@ -95,24 +87,21 @@ PROCESSORS = [
     ("EfficientNet", {"size": {"height": 40, "width": 40}, "rescale_offset": True, "rescale_factor": 1 / 127.5}),
     ("Beit", {"size": {"height": 40, "width": 40}, "crop_size": {"height": 32, "width": 32}, "do_center_crop": True}),
     ("CLIP", {"size": {"shortest_edge": 36}, "crop_size": {"height": 32, "width": 32}}),
-]
-
-SUPPORTED = [
-    "Beit", "Bit", "CLIP", "ConvNext", "DeiT", "EfficientNet", "MobileNetV1", "MobileNetV2", "PoolFormer", "Pvt",
-    "Siglip", "ViT",
+    ("MobileViT", {"do_flip_channel_order": False}),  # doesn't normalise, and has no field that says so
+    *((name, {}) for name in ("Beit", "Bit", "CLIP", "ConvNext", "DeiT", "EfficientNet", "MobileNetV1", "MobileNetV2",
+                              "PoolFormer", "Pvt", "Siglip", "ViT")),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "options"), PROCESSORS, ids=lambda value: value if isinstance(value, str) else "")
-def test_preprocessing_equals_the_hugging_face_processor(name, options, photo, tmp_path):
+def test_preprocessing_equals_the_hugging_face_processor(name, options, transformers, photo, tmp_path):
     """All margins here are even: transformers rounds odd ones down, agop rounds like torchvision and timm."""
-    transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, f"{name}ImageProcessorPil")(**options)
     processor.save_pretrained(tmp_path)
     theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values.float()
-    ours = agop.from_transformers(nn.Identity(), processor).images([photo])
-    assert_same_input(ours, theirs)
-    assert preprocessing_of(f"hf:{tmp_path}") == agop.from_transformers(nn.Identity(), processor).preprocessing
+    described = agop.from_transformers(nn.Identity(), processor)
+    assert_same_input(described.images([photo]), theirs)
+    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
 
 
 UNSUPPORTED = {
@@ -122,48 +111,22 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_unsupported_processor_raises_unless_options_replace_it(name, tmp_path):
-    from agop.cli.options import preprocessing
-
-    transformers = pytest.importorskip("transformers")
+def test_unsupported_processor_raises_unless_options_replace_it(name, transformers, tmp_path):
     processor = getattr(transformers, f"{name}ImageProcessorPil")(**UNSUPPORTED[name])
     message = rf"agop can't reproduce the preprocessing of {name}ImageProcessor.*with the processor yourself"
     with pytest.raises(ModelError, match=message):
         agop.from_transformers(nn.Identity(), processor)
     processor.save_pretrained(tmp_path)
     spec = f"hf:{tmp_path}"
-    with pytest.raises(ModelError, match=message):
-        preprocessing_of(spec)
-    with pytest.raises(ModelError, match=message):
-        preprocessing(spec, "64", "0.5", None, False)
+    for read in (lambda: preprocessing_of(spec), lambda: preprocessing(spec, "64", "0.5", None, False)):
+        with pytest.raises(ModelError, match=message):
+            read()
     own = preprocessing(spec, "64", "0.5", "0.25", False)
     assert own == Preprocessing((64, 64), (0.5,), (0.25,), interpolation=own.interpolation)
 
 
-@pytest.mark.parametrize("name", SUPPORTED)
-def test_default_processor_is_supported(name):
-    transformers = pytest.importorskip("transformers")
-    processor = getattr(transformers, f"{name}ImageProcessorPil")()
-    assert agop.from_transformers(nn.Identity(), processor).preprocessing == transformers_preprocessing(
-        processor.to_dict()
-    )
-
-
-def test_processor_without_do_normalize_does_not_normalise(photo, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    processor = transformers.MobileViTImageProcessorPil(do_flip_channel_order=False)
-    assert "do_normalize" not in processor.to_dict()
-    described = agop.from_transformers(nn.Identity(), processor)
-    assert (described.preprocessing.mean, described.preprocessing.std) == ((0.0,), (1.0,))
-    theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values
-    assert_same_input(described.images([photo]), theirs)
-    processor.save_pretrained(tmp_path)
-    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
-
-
-def test_processor_of_an_unknown_class_is_read_from_its_file(photo, tmp_path):
-    pytest.importorskip("transformers")
-    hugging_face("ViT").save_pretrained(tmp_path)
+def test_processor_of_an_unknown_class_is_read_from_its_file(transformers, photo, tmp_path):
+    hugging_face(transformers, "ViT").save_pretrained(tmp_path)
     fields = {
         "image_processor_type": "Unknown", "size": 30, "image_mean": 0.5, "image_std": [0.1, 0.2, 0.3], "resample": 3,
     }  # fmt: skip
@@ -173,9 +136,8 @@ def test_processor_of_an_unknown_class_is_read_from_its_file(photo, tmp_path):
     assert agop.from_transformers(nn.Identity(), fields).images([photo]).shape == (1, 3, 30, 30)
 
 
-def test_model_without_processor_keeps_its_size_and_warns(photo, tmp_path):
-    pytest.importorskip("transformers")
-    model = hugging_face("ViT")
+def test_model_without_processor_keeps_its_size_and_warns(transformers, photo, tmp_path):
+    model = hugging_face(transformers, "ViT")
     with pytest.warns(AGOPWarning, match=r"32×32 and ImageNet's mean.*processor="):
         described = agop.from_transformers(model)
     assert described.images([str(photo)]).shape == (1, 3, 32, 32)
@@ -186,14 +148,13 @@ def test_model_without_processor_keeps_its_size_and_warns(photo, tmp_path):
     assert preprocessing_of(f"hf:{tmp_path}/nothing").size == (224, 224)
 
 
-def test_commands_need_no_options_for_a_hugging_face_folder(photo, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    hugging_face("DeiT").save_pretrained(tmp_path / "model")
+def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo, tmp_path):
+    hugging_face(transformers, "DeiT").save_pretrained(tmp_path / "model")
     processor = transformers.DeiTImageProcessorPil(
         size={"height": 40, "width": 40}, crop_size={"height": 32, "width": 32}
     )
     processor.save_pretrained(tmp_path / "model")
-    mask = Image.fromarray(np.eye(100, 150, dtype=np.uint8))
+    mask = Image.fromarray(np.eye(320, 480, dtype=np.uint8))
     for folder, image in (("data", Image.open(photo)), ("masks", mask)):
         for name in "abc":
             (tmp_path / folder / name).mkdir(parents=True)
@@ -206,8 +167,8 @@ def test_commands_need_no_options_for_a_hugging_face_folder(photo, tmp_path):
 
     agop_command("fit", "hf:model", "data", "--all-samples")
     prior = agop.AGOP.load(tmp_path / "prior.safetensors")
-    preprocessing = agop.from_transformers(nn.Identity(), processor).preprocessing
-    assert prior.provenance.data.preprocessing == json.loads(json.dumps(preprocessing.to_dict()))
+    expected = agop.from_transformers(nn.Identity(), processor).preprocessing
+    assert prior.provenance.data.preprocessing == json.loads(json.dumps(expected.to_dict()))
     assert prior.diagonal.shape == (3, 32, 32)
     methods = [part for name in ("agop-weighted", "gradcam") for part in ("--method", name)]
     agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods)
@@ -219,10 +180,7 @@ def test_commands_need_no_options_for_a_hugging_face_folder(photo, tmp_path):
     assert "size [" not in warning.replace("resize [", "")
 
 
-def test_command_line_options_override_the_model_preprocessing(tmp_path):
-    from agop.cli.options import preprocessing
-
-    transformers = pytest.importorskip("transformers")
+def test_command_line_options_override_the_model_preprocessing(transformers, tmp_path):
     transformers.ViTImageProcessorPil(size={"height": 32, "width": 40}).save_pretrained(tmp_path)
     spec = f"hf:{tmp_path}"
     default = preprocessing_of(spec)
@@ -235,8 +193,6 @@ def test_command_line_options_override_the_model_preprocessing(tmp_path):
 
 
 def test_prior_of_an_older_version_without_resize_still_matches():
-    from agop.cli.options import warn_if_preprocessing_differs
-
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
     prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance=Provenance.from_dict({"data": {"preprocessing": before}}))
     same = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
@@ -252,8 +208,8 @@ def test_mask_is_scaled_and_cropped_like_its_image(tmp_path):
         (tmp_path / folder).mkdir()
         Image.fromarray(square).save(tmp_path / folder / "1.png")
     for resize in (None, 40, 24, (32, 36), (50, 20)):
-        preprocessing = Preprocessing((32, 32), gray=True, resize=resize, interpolation="nearest")
-        pairs = load_image_mask_pairs(tmp_path / "images", tmp_path / "masks", preprocessing)
+        nearest = Preprocessing((32, 32), gray=True, resize=resize, interpolation="nearest")
+        pairs = load_image_mask_pairs(tmp_path / "images", tmp_path / "masks", nearest)
         assert torch.equal(pairs.images[:, 0] > 0.5, pairs.masks)
         assert 0 < pairs.masks.sum() < 32 * 32
 
@@ -306,20 +262,15 @@ def test_gradcam_reads_maps_with_channels_last():
 
 def test_convolution_map_keeps_its_axes():
     """16 channels of 8×5 for 64×32 pixels. By shape alone it could be 16×8 with 5 channels."""
-    features = torch.randn(1, 16, 8, 5)
-    assert as_grid(features, 1, torch.Size((64, 32)), channels_first=True) is features
     model = nn.Sequential(nn.Conv2d(3, 16, 8, stride=8, padding=(0, 4)), nn.Flatten(), nn.Linear(640, 2))
     with pytest.warns(AGOPWarning, match=r"is only 8×5"):
         agop.explain(model, torch.randn(1, 3, 64, 32), "gradcam")
 
 
-def test_register_tokens_are_skipped():
+def test_register_tokens_are_skipped(transformers):
     """4 patches after 5 prefix tokens are 9 tokens, but not a 3×3 grid."""
-    size = torch.Size((8, 8))
-    assert token_grid(9, size) == (3, 3)
-    assert token_grid(9, size, prefix=5) == (2, 2)
-    assert token_grid(4, size, prefix=5) == (2, 2)  # before the prefix tokens are added
-    model = hugging_face("Dinov2WithRegisters", size=8)
+    assert token_grid(4, torch.Size((8, 8)), prefix=5) == (2, 2)  # before the prefix tokens are added
+    model = hugging_face(transformers, "Dinov2WithRegisters", size=8)
     with pytest.warns(AGOPWarning, match="is only 2×2 for 8×8"):
         agop.explain(model, torch.randn(1, 3, 8, 8), "gradcam")
 

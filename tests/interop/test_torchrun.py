@@ -3,9 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +13,9 @@ from PIL import Image
 import agop
 from agop.networks import CNN8by8
 from tests.command import run
+from tests.deadline import wait_until
+from tests.interop.torchrun import finish, start
 
-LIMIT = 120
 MODEL = ("agop.networks:CNN8by8", "data", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
 OPTIONS = ("--per-class", "--all-samples")
 SLOW = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1")
@@ -25,21 +23,12 @@ BENCH = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--method", "va
          "--method", "agop-global", "--metric", "energy")  # fmt: skip
 
 
-def start(ranks, *arguments, folder):
-    """A torchrun job of `agop` with this number of ranks."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
-         "-m", "agop", *map(str, arguments)],
-        cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "200"},
-    )  # fmt: skip
+def start_agop(ranks, *arguments, folder):
+    return start(ranks, "-m", "agop", *arguments, folder=folder)
 
 
-def torchrun(ranks, *arguments, folder):
-    """The finished job."""
-    job = start(ranks, *arguments, folder=folder)
-    stdout, stderr = job.communicate(timeout=LIMIT)
-    return subprocess.CompletedProcess(job.args, job.returncode, stdout, stderr)
+def run_agop(ranks, *arguments, folder):
+    return finish(start_agop(ranks, *arguments, folder=folder))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +60,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
     out = f"of-{ranks}.safetensors"
-    result = torchrun(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
+    result = run_agop(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("7 of 7 images counted") == result.stdout.count("wrote") == 1
     alone, together = (agop.AGOP.load(folder / name) for name in ("alone.safetensors", out))
@@ -85,11 +74,11 @@ def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
-    job = start(2, "fit", *SLOW, "--snapshot-every", "0", "--out", "killed.safetensors", folder=folder)
+    job = start_agop(2, "fit", *SLOW, "--snapshot-every", "0", "--out", "killed.safetensors", folder=folder)
     parts = [folder / f"killed.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: all(part.exists() for part in parts))
     os.kill(process_of(job, rank=1), signal.SIGKILL)
-    stderr = job.communicate(timeout=LIMIT)[1]
+    stderr = finish(job).stderr
     assert job.returncode != 0
     assert "rank      : 1 (local_rank: 1)" in stderr  # torchrun's report
     assert "the last snapshot is in killed.part-rank0.safetensors" in stderr
@@ -104,11 +93,11 @@ def test_a_killed_rank_ends_the_job_and_the_parts_can_be_merged(folder):
 @pytest.mark.slow
 def test_complete_parts_stay_if_the_result_cannot_be_written(folder):
     """A folder takes the file's name while the ranks count."""
-    job = start(2, "fit", *SLOW, "--snapshot-every", "1", "--out", "taken.safetensors", folder=folder)
+    job = start_agop(2, "fit", *SLOW, "--snapshot-every", "1", "--out", "taken.safetensors", folder=folder)
     parts = [folder / f"taken.part-rank{rank}.safetensors" for rank in (0, 1)]
     wait_until(lambda: any(part.exists() for part in parts))
     (folder / "taken.safetensors").mkdir()
-    stderr = job.communicate(timeout=LIMIT)[1]
+    stderr = finish(job).stderr
     assert job.returncode != 0
     assert "could not write taken.safetensors" in stderr
     result = run("merge", *parts, "--out", "of-parts.safetensors", folder=folder)
@@ -119,7 +108,7 @@ def test_complete_parts_stay_if_the_result_cannot_be_written(folder):
 
 @pytest.mark.slow
 def test_an_error_on_one_rank_ends_the_job(folder):
-    result = torchrun(2, "fit", "missing:model", *MODEL[1:], folder=folder)
+    result = run_agop(2, "fit", "missing:model", *MODEL[1:], folder=folder)
     assert result.returncode != 0
     assert "error: missing:model raised AssertionError: no such file" in result.stderr
     assert "rank      : 1 (local_rank: 1)" in result.stderr
@@ -128,7 +117,7 @@ def test_an_error_on_one_rank_ends_the_job(folder):
 @pytest.mark.slow
 def test_ranks_with_different_weights_raise(folder):
     """Without --weights each rank draws its own."""
-    result = torchrun(2, "fit", MODEL[0], "data", *MODEL[4:], folder=folder)
+    result = run_agop(2, "fit", MODEL[0], "data", *MODEL[4:], folder=folder)
     assert result.returncode != 0
     assert "error: the ranks have different work (model is {" in result.stderr
     assert "start all of them with the same command, files and weights" in result.stderr
@@ -138,7 +127,7 @@ def test_ranks_with_different_weights_raise(folder):
 def test_bench_on_several_ranks_equals_bench_in_one_process(tmp_path):
     alone = run(*BENCH, "--seeds", "1", "--jobs", "1", "--out", "alone", folder=tmp_path)
     assert alone.returncode == 0, alone.stderr
-    result = torchrun(3, *BENCH, "--seeds", "1", "--out", "together", folder=tmp_path)  # two cells: one rank has none
+    result = run_agop(3, *BENCH, "--seeds", "1", "--out", "together", folder=tmp_path)  # two cells: one rank has none
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("The paper's claims") == 1
     ours, theirs = ({str(p.relative_to(tmp_path / name)): p for p in (tmp_path / name).rglob("*") if p.is_file()}
@@ -155,23 +144,16 @@ def test_bench_on_several_ranks_equals_bench_in_one_process(tmp_path):
 @pytest.mark.slow
 def test_bench_resumes_after_a_rank_was_killed(tmp_path):
     options = (*BENCH, "--seeds", "4", "--out", "run")
-    job = start(2, *options, folder=tmp_path)
+    job = start_agop(2, *options, folder=tmp_path)
     wait_until(lambda: list((tmp_path / "run" / "cells").glob(".*.part")))
     os.kill(process_of(job, rank=1), signal.SIGKILL)
-    stderr = job.communicate(timeout=LIMIT)[1]
+    stderr = finish(job).stderr
     assert job.returncode != 0
     assert "rank      : 1 (local_rank: 1)" in stderr
     assert "run again" in stderr
     result = run(*options, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     assert not list((tmp_path / "run" / "cells").glob(".*.part"))
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def process_of(job, rank):

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import agop
 from agop.errors import AGOPWarning, InputError, ModelError, NoSamplesError
-from tests.interop.agops import assert_equal_agops
+from tests.interop.agops import assert_equal_agops, trained_state
 from tests.state import assert_same, state_of
 
 transformers = pytest.importorskip("transformers")
@@ -45,11 +45,7 @@ def final_state(trainer):
     """Everything a training leaves behind: the model, random states, the optimizer and the losses."""
     keys = ("loss", "grad_norm", "eval_loss", "learning_rate")
     history = [{key: entry[key] for key in keys if key in entry} for entry in trainer.state.log_history]
-    state = state_of(trainer.model)
-    # Two models are compared, so without the ids of buffers and the version counters of parameters.
-    state["buffers"] = [(name, value) for name, _, value in state["buffers"]]
-    state["parameters"] = [(value, trainable) for value, trainable, _ in state["parameters"]]
-    return state | {"optimizer": trainer.optimizer.state_dict(), "history": history}
+    return trained_state(trainer.model) | {"optimizer": trainer.optimizer.state_dict(), "history": history}
 
 
 def has_hooks(model):
@@ -131,14 +127,6 @@ def test_file_log_and_snapshots(tmp_path):
     written.check(trainer.model, Images().images)
 
 
-def test_second_training_starts_from_zero_and_out_names_the_file(tmp_path):
-    callback = AGOPTrainerCallback(tmp_path / "mine.safetensors", only_correct=False)
-    trainer = train(vit(), tmp_path / "run", [callback], num_train_epochs=1)
-    trainer.train()
-    assert agop.AGOP.load(tmp_path / "mine.safetensors").count == SAMPLES
-    assert not (tmp_path / "run" / "agop.safetensors").exists()
-
-
 @pytest.fixture(scope="module", params=[("vit", False)], ids=str)
 def finished(request, tmp_path_factory):
     """A finished training of six steps with a checkpoint of every other."""
@@ -173,26 +161,26 @@ def test_resume_gives_a_bitwise_equal_agop(finished, step, tmp_path):
     assert callback.prior.provenance == finished.prior.provenance
 
 
-def copy_without_agop(place, folder):
-    """A copy of a checkpoint without the callback's state."""
-    copied = shutil.copytree(place, folder / place.name)
+def resume_without_agop(finished, step, folder, callback):
+    """Resume a copy of a checkpoint that lacks the callback's state."""
+    copied = shutil.copytree(finished.folder / f"checkpoint-{step}", folder / f"checkpoint-{step}")
     state = json.loads((copied / "trainer_state.json").read_text())
     del state["stateful_callbacks"]["AGOPTrainerCallback"]
     (copied / "trainer_state.json").write_text(json.dumps(state))
-    return copied
+    resume("vit", folder, copied, [callback])
 
 
 def test_resuming_without_agop_starts_from_zero_and_warns(finished, tmp_path):
     callback = AGOPTrainerCallback(only_correct=False)
     with pytest.warns(AGOPWarning, match="has no AGOP: collecting starts at step 4"):
-        resume("vit", tmp_path, copy_without_agop(finished.folder / "checkpoint-4", tmp_path), [callback])
+        resume_without_agop(finished, 4, tmp_path, callback)
     assert callback.prior.count == 3 + 3 + 2  # step 5 has two micro-batches, step 6 the last one of the epoch
 
 
 def test_resuming_a_finished_training_without_agop_writes_no_file_and_warns(finished, tmp_path):
     callback = AGOPTrainerCallback(tmp_path / "agop.safetensors")
     with pytest.warns(AGOPWarning) as caught:
-        resume("vit", tmp_path, copy_without_agop(finished.folder / "checkpoint-6", tmp_path), [callback])
+        resume_without_agop(finished, 6, tmp_path, callback)
     reason = "no sample was counted: no batch was trained, are num_train_epochs or max_steps reached?"
     assert f"no AGOP file was written: {reason}" in [str(warning.message) for warning in caught]
     with pytest.raises(NoSamplesError, match="no batch was trained"):
@@ -225,11 +213,13 @@ class SavesAtTheEnd(TrainerCallback):
         control.should_save |= state.global_step == state.max_steps
 
 
-def test_checkpoint_of_a_second_training_has_only_its_own_samples(tmp_path):
+def test_second_training_and_its_checkpoint_have_only_its_own_samples(tmp_path):
     callback = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
     train(vit(), tmp_path / "first", [callback], save_strategy="steps", save_steps=2)
     first = callback.prior.diagonal
     train(resnet(), tmp_path / "second", [callback, SavesAtTheEnd()])
+    assert agop.AGOP.load(tmp_path / "agop").count == 2 * SAMPLES
+    assert not list(tmp_path.rglob("agop.safetensors"))  # `out` names the file
     resumed = AGOPTrainerCallback(tmp_path / "agop", only_correct=False)
     resume("resnet", tmp_path / "resumed", tmp_path / "second" / "checkpoint-6", [resumed])
     assert not torch.equal(first, callback.prior.diagonal)
@@ -271,7 +261,8 @@ def test_gradients_have_full_precision_in_mixed_precision_training(name, tmp_pat
     trainer = train(constant_model(), tmp_path, [mixed], bf16=True, **options)
     close = {"rtol": 1e-5, "atol": 1e-5 * float(full.prior.diagonal.max())}
     torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
-    trainer.train()  # accelerate wraps the model a second time
+    trainer.train()  # starts from zero; accelerate wraps the model a second time
+    assert mixed.prior.count == full.prior.count == SAMPLES
     torch.testing.assert_close(mixed.prior.diagonal, full.prior.diagonal, **close)
 
 
@@ -334,14 +325,12 @@ def test_labels_that_do_not_reach_the_model_need_attach(tmp_path):
     assert 0 < attached.prior.count <= every_sample.prior.count == 2 * SAMPLES
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_attached_callback_gives_the_same_agop_as_a_listed_one(name, tmp_path):
-    listed = AGOPTrainerCallback()
-    train(MODELS[name](), tmp_path, [listed])
-    trainer = trainer_of(MODELS[name](), tmp_path)
+@pytest.mark.parametrize("finished", [("vit", False), ("resnet", False)], ids=str, indirect=True)
+def test_attached_callback_gives_the_same_agop_as_a_listed_one(finished, tmp_path):
+    trainer = trainer_of(MODELS[finished.name](), tmp_path)
     attached = AGOPTrainerCallback().attach(trainer).attach(trainer)
     trainer.train()
-    assert_equal_agops(attached.prior, listed.prior)
+    assert_equal_agops(attached.prior, finished.prior)
 
 
 class FailingCallback(TrainerCallback):
@@ -374,11 +363,15 @@ class FailsInForward(AlwaysCheckpointed):
     ],
     ids=["loss", "forward", "callback"],
 )
-def test_error_in_training_leaves_no_hook_on_the_model(model, callbacks, trainer, tmp_path):
-    model = model()
+def test_error_in_training_leaves_no_hook_on_the_model_and_no_prior(model, callbacks, trainer, tmp_path):
+    model, callback = model(), AGOPTrainerCallback()
+    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.train with this callback"):
+        _ = callback.prior
     with pytest.raises(ZeroDivisionError):
-        train(model, tmp_path, [AGOPTrainerCallback(), *callbacks], trainer=trainer)
+        train(model, tmp_path, [callback, *callbacks], trainer=trainer)
     assert not has_hooks(model)
+    with pytest.raises(NoSamplesError, match="no AGOP yet"):
+        _ = callback.prior
 
 
 @pytest.mark.parametrize("mode", [True, False], ids=["training", "evaluation"])
@@ -393,19 +386,11 @@ def test_hook_of_a_failed_step_is_removed_by_the_next_forward_pass(mode, tmp_pat
 
 
 def test_training_without_a_correct_sample_warns_with_the_reason(tmp_path):
-    class WrongLabels(Images):
-        def __getitem__(self, index):
-            return {"pixel_values": self.images[index], "labels": 2}
-
-    torch.manual_seed(0)
-    model = transformers.ResNetForImageClassification(
-        transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8], depths=[1], num_labels=3)
-    )
-    with torch.no_grad():
-        model.classifier[1].bias.copy_(torch.tensor([9.0, 0.0, -9.0]))
-    callback = AGOPTrainerCallback()
+    model, images, callback = vit(), Images(), AGOPTrainerCallback()
+    model.classifier.bias.data[0] = 99
+    images.labels[:] = 1
     with pytest.warns(AGOPWarning, match="no AGOP file was written: no sample was counted: none of 6"):
-        trainer = train(model, tmp_path, [callback], max_steps=1, train_dataset=WrongLabels())
+        trainer = train(model, tmp_path, [callback], max_steps=1, train_dataset=images)
     with pytest.raises(NoSamplesError, match="none of 6"):
         _ = callback.prior
     assert trainer.state.global_step == 1
@@ -417,16 +402,6 @@ def test_unwritable_file_warns_and_keeps_the_prior(tmp_path):
     with pytest.warns(AGOPWarning, match=r"save callback\.prior elsewhere"):
         train(vit(), tmp_path / "run", [callback], max_steps=1)
     assert callback.prior.count == 6
-
-
-def test_prior_raises_before_and_after_a_failed_training(tmp_path):
-    callback = AGOPTrainerCallback()
-    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.train with this callback"):
-        _ = callback.prior
-    with pytest.raises(ZeroDivisionError):
-        train(vit(), tmp_path, [callback], trainer=FailsAfterForward)
-    with pytest.raises(NoSamplesError, match="no AGOP yet"):
-        _ = callback.prior
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 """The callback of transformers.Trainer under torchrun."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -12,6 +9,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
 
 import agop
+from tests.interop.torchrun import finish, start
 
 pytestmark = pytest.mark.slow
 
@@ -51,12 +49,7 @@ def torchrun(folder, count, *parts):
     """Standard error of a torchrun job of `count` processes that runs these trainings one after the other."""
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAINING))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)}
-    result = subprocess.run(
-        [*command, str(script), str(folder), *parts],
-        env=os.environ | environment, text=True, capture_output=True, check=False, timeout=600,
-    )  # fmt: skip
+    result = finish(start(count, script, folder, *parts, folder=folder))
     assert result.returncode == 0, result.stderr
     return result.stderr
 
@@ -79,8 +72,7 @@ def test_two_processes_resume_bitwise_equal(strategy, job):
     whole, resumed = (agop.AGOP.load(folder / f"{strategy}{end}.safetensors") for end in ("", "-resumed"))
     weights = [torch.load(folder / f"{strategy}{end}-rank1.pt") for end in ("", "-resumed")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert whole.count == 28
-    assert resumed.count == whole.count
+    assert resumed.count == whole.count == 28
     assert torch.equal(resumed.diagonal, whole.diagonal)
 
 

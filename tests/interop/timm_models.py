@@ -14,7 +14,7 @@ from agop.interop.models import preprocessing_of
 from agop.model.layers import feature_maps
 from agop.model.probe import probing
 from tests.command import run
-from tests.interop.library_models import assert_same_input, check_every_method, save_scene
+from tests.interop.library_models import assert_same_input, check_every_method
 
 try:
     import timm
@@ -36,11 +36,6 @@ LAYERS = {
 }
 
 
-@pytest.fixture(scope="module")
-def photo(tmp_path_factory):
-    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 480, 320)
-
-
 def build(name, **options):
     torch.manual_seed(0)
     return timm.create_model(name, num_classes=5, **options).eval()
@@ -50,6 +45,7 @@ def build(name, **options):
 def test_every_method_explains_a_model_without_options(name, photo):
     described = agop.from_timm(build(name))
     assert described.layer == LAYERS[name]
+    assert described.preprocessing == preprocessing_of(f"timm:{name}")
     check_every_method(described, described.images([photo]))
 
 
@@ -70,11 +66,6 @@ def test_preprocessing_equals_timm(name, photo):
     preprocessing = timm_preprocessing(config)
     assert_same_input(preprocessing.tensor(preprocessing.picture(photo)), theirs)
     assert preprocessing_of(f"timm:{name}") == preprocessing
-
-
-@pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224"])
-def test_model_and_name_give_the_same_preprocessing(name):
-    assert agop.from_timm(build(name)).preprocessing == preprocessing_of(f"timm:{name}")
 
 
 def test_model_created_for_another_size_keeps_that_size(photo):

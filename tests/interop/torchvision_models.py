@@ -12,7 +12,7 @@ import agop
 import tests.interop.operators  # noqa: F401  # before torchvision
 from agop.interop.models import preprocessing_of
 from tests.command import run
-from tests.interop.library_models import assert_same_input, check_every_method, save_scene
+from tests.interop.library_models import assert_same_input, check_every_method
 
 try:
     import torchvision
@@ -30,11 +30,6 @@ LAYERS = {
     "mobilenet_v3_small": "features.12.0",
     "convnext_tiny": "features.7.2.block.0",
 }
-
-
-@pytest.fixture(scope="module")
-def photo(tmp_path_factory):
-    return save_scene(tmp_path_factory.mktemp("photos") / "scene.png", 480, 320)
 
 
 def build(name):
