@@ -94,7 +94,7 @@ def timed_maps(
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of images (N,C,H,W) for which the model predicts the label."""
     with probing(model) as probe:
-        predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None))])
+        predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None, model))])
     return float((predictions.cpu() == labels.cpu()).double().mean())
 
 
