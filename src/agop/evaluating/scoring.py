@@ -87,7 +87,7 @@ def timed_maps(
         warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
         explain(model, images[:1], entry.method, entry.prior, first, entry.layer, batch_size, nan="skip")
     start = time.perf_counter()
-    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size)
+    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size, nan="skip")
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 
