@@ -48,7 +48,9 @@ def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Prog
     for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, networks, data, strict=True)):
         share = (1 - _TRAINING) / len(cells)
         _write_cell(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
-        finished = part.rename(folder / "cells" / cell.name)
+        finished = folder / "cells" / cell.name
+        shutil.rmtree(finished, ignore_errors=True)  # without rows, or this cell wouldn't be computed
+        part.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
 
 
