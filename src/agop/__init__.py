@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return import_module(f"agop.{name}")
     if name == "__version__":
-        return import_module("importlib.metadata").version("agop")
+        return import_module("agop.system.versions").package_version()
     raise AttributeError(f"module 'agop' has no attribute {name!r}")
 
 

@@ -48,7 +48,9 @@ def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Prog
     for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, networks, data, strict=True)):
         share = (1 - _TRAINING) / len(cells)
         _write_cell(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
-        finished = part.rename(folder / "cells" / cell.name)
+        finished = folder / "cells" / cell.name
+        shutil.rmtree(finished, ignore_errors=True)  # without rows, or this cell wouldn't be computed
+        part.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
 
 
@@ -84,7 +86,7 @@ def _write_cell(
     with warnings.catch_warnings():
         # The paper's GradCAM map is coarse on purpose.
         warnings.simplefilter("ignore", AGOPWarning)
-        results = _results(spec, Entries(scenario, training, priors), prepare(trained.model), test)
+        results = _results(spec, Entries(scenario, training, priors, cell), prepare(trained.model), test)
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))

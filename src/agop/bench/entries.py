@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import zlib
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -12,8 +13,9 @@ from agop import methods
 from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
 from agop.evaluating.scoring import Entry
-from agop.methods.base import takes_layer
+from agop.methods.base import Method, takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
+from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
 from agop.statistic.agop import AGOP
 
@@ -28,6 +30,7 @@ class Entries:
     scenario: Scenario
     training: Split
     priors: dict[str, AGOP]
+    cell: Cell
 
     def entry(self, name: str) -> Entry:
         """The configured method of that name. Raises InputError for an unknown variant."""
@@ -35,7 +38,7 @@ class Entries:
         prior = self.priors[self.scenario.prior]
         if name in FIXED_MAPS:
             return Entry(FIXED_MAPS[name](self.training.masks))
-        method = methods.create(base)
+        method = self._seeded(methods.create(base))
         if not variant:
             return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
         if takes_layer(method):
@@ -48,6 +51,12 @@ class Entries:
             f"{base} has no variant {variant!r}: variants are gradcam@LAYER, agop-global@training, "
             "integrated-gradients@black …"
         )
+
+    def _seeded(self, method: Method) -> Method:
+        """The method with random numbers of its own in this cell: the same noise in every cell would be one sample."""
+        if not any(field.name == "seed" for field in fields(method)):
+            return method
+        return replace(method, seed=zlib.crc32(f"{self.cell.name}/{method.seed}".encode()))  # type: ignore[attr-defined, call-arg]
 
     def _baseline(self, name: str) -> Baseline:
         images = self.training.images

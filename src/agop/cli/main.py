@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import warnings
-from importlib import metadata
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,6 +23,7 @@ from agop.cli.merge import merge
 from agop.cli.report import report
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
+from agop.system.versions import package_version
 
 cli = typer.Typer(
     help="Explain image classifiers with the Average Gradient Outer Product.",
@@ -72,5 +72,5 @@ def version(
 ) -> None:
     """Explain image classifiers with the Average Gradient Outer Product."""
     if version:
-        typer.echo(f"agop {metadata.version('agop')}")
+        typer.echo(f"agop {package_version()}")
         raise typer.Exit

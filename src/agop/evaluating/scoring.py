@@ -87,14 +87,14 @@ def timed_maps(
         warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
         explain(model, images[:1], entry.method, entry.prior, first, entry.layer, batch_size, nan="skip")
     start = time.perf_counter()
-    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size)
+    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size, nan="skip")
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of images (N,C,H,W) for which the model predicts the label."""
     with probing(model) as probe:
-        predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None))])
+        predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None, model))])
     return float((predictions.cpu() == labels.cpu()).double().mean())
 
 

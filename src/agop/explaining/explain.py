@@ -42,9 +42,9 @@ def explain(
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     if method.needs_prior:
         _check_prior(method, prior, model, images, targets)
-    job = Job(images, targets, rows_for(images, batch_size), prior)
+    job = Job(images, targets, rows_for(images, batch_size, model), prior)
     if not method.needs_model:
-        return method.maps(job).to(images.device)
+        return _check_maps(method, method.maps(job), images)
     with probing(model) as probe:
         maps = _maps_in_parts(method, replace(job, given_probe=probe))
     return _check_finite(maps, nan)

@@ -34,7 +34,7 @@ def areas(
         raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
     cuts, rows, targets = (
         _cuts(maps[0].numel(), steps),
-        rows_for(images, batch_size),
+        rows_for(images, batch_size, model),
         target_indices(target, len(images)),
     )
     # A pixel's rank is its place in the order of change.

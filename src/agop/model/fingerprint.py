@@ -48,5 +48,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _sampled(tensor: Tensor) -> Tensor:
     flat = tensor.detach().reshape(-1)
-    places = torch.linspace(0, max(0, len(flat) - 1), min(len(flat), _SAMPLES_PER_TENSOR), device="cpu").long()
+    # float64 only for large tensors, whose indices float32 can't represent: existing fingerprints stay valid.
+    dtype = torch.float32 if len(flat) <= 2**24 else torch.float64
+    count = min(len(flat), _SAMPLES_PER_TENSOR)
+    places = torch.linspace(0, max(0, len(flat) - 1), count, dtype=dtype, device="cpu").long()
     return flat[places.to(flat.device)].to("cpu", torch.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -59,6 +59,10 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
     """Activations and gradients at the layer's last call, for each image's target (predicted class if None)."""
     if not isinstance(layer, nn.Module):
         layer = layer_for(probe, images[:1], layer)
+    if probe.mixes_samples and len(images) > 1:
+        single = [None] * len(images) if targets is None else torch.split(targets, 1)
+        parts = [feature_maps(probe, *part, layer) for part in zip(probe.parts(images), single, strict=True)]
+        return FeatureMaps(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(FeatureMaps)))
     with _captured([layer]) as outputs:
         logits = probe.forward(probe.placed(images).requires_grad_())
     activations = _tensor_of(layer, outputs)

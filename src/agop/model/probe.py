@@ -7,7 +7,7 @@ gradient: the result of a loop over samples, many times faster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import InputError, ModelError
+from agop.model.outputs import LogitSource
 from agop.model.targets import check_range, class_count, logits_of, predicted, selection
 from agop.model.undisturbed import Parts, undisturbed
 
@@ -44,8 +45,8 @@ def joined(parts: Sequence[Gradients]) -> Gradients:
 class Probe:
     """Logits and input gradients of a model in eval mode. Created by `probing`."""
 
-    def __init__(self, model: nn.Module, parts: Parts) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource) -> None:
+        self.model, self._source = model, source
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
         self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
@@ -77,7 +78,7 @@ class Probe:
         caller's images.
         """
         try:
-            output = self.model(images.clone())
+            output, calls = self._source.run(self.model, images.clone())
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -87,7 +88,7 @@ class Probe:
             raise ModelError(
                 f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
             ) from error
-        return logits_of(output, len(images))
+        return self._source.logits(logits_of(output, len(images)), calls)
 
     def placed(self, images: Tensor) -> Tensor:
         """The images on the model's device and in its dtype, never as inference tensors."""
@@ -127,8 +128,8 @@ def probing(model: nn.Module) -> Iterator[Probe]:
             "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with undisturbed(parts):
-        yield Probe(model, parts)
+    with undisturbed(parts), ExitStack() as bypasses:
+        yield Probe(model, parts, LogitSource(parts.modules, bypasses))
 
 
 def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
@@ -141,7 +142,8 @@ def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = N
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
     """Gradient of the summed target logits with respect to inputs, of the inputs' shape.
 
-    NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then.
+    NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then. Logits of −inf, as of
+    masked classes, are allowed except for the target.
     """
     if not logits.requires_grad:
         raise ModelError(
@@ -151,8 +153,15 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
     (values,) = derivatives(logits, targets, [inputs])
     if values is None:
         raise ModelError("the model's output does not depend on its input")
-    values, finite = values.detach(), logits.detach().isfinite().all(dim=1)
+    values, finite = values.detach(), _finite(logits.detach(), targets)
     return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
+
+
+def _finite(logits: Tensor, targets: Tensor) -> Tensor:
+    """True (N,) for samples without NaN or +inf among their logits, and with a finite target logit."""
+    if logits.shape[1] == 1:
+        return logits[:, 0].isfinite()
+    return (logits < torch.inf).all(dim=1) & logits.gather(1, targets[:, None])[:, 0].isfinite()
 
 
 def derivatives(logits: Tensor, targets: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]:
@@ -190,10 +199,11 @@ def check_images(images: Any) -> None:
         raise InputError(f"images have shape {tuple(images.shape)}: give at least one image")
 
 
-def rows_for(images: Tensor, batch_size: int | None) -> int:
-    """Number of images per forward pass: batch_size, or by default a number that suits their size."""
+def rows_for(images: Tensor, batch_size: int | None, model: nn.Module) -> int:
+    """Number of images per forward pass: batch_size, or by default a number that suits their size and the device."""
     if batch_size is None:
-        values = _VALUES_PER_PASS.get(images.device.type, _VALUES_PER_PASS_ELSEWHERE)
+        device = next((parameter.device for parameter in model.parameters()), images.device)
+        values = _VALUES_PER_PASS.get(device.type, _VALUES_PER_PASS_ELSEWHERE)
         return max(1, values // images[0].numel())
     if not isinstance(batch_size, int) or batch_size < 1:
         raise InputError(f"batch_size is {batch_size}: give a positive integer or None")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ def undisturbed(parts: Parts) -> Iterator[None]:
         # Entering a mode that is already on would cost as much as a layer of a small network.
         ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
         graph = nullcontext() if torch.is_grad_enabled() else torch.enable_grad()
-        with preserved_random_state(parts.parameters), ordinary, graph:
+        with preserved_random_state(parts.parameters), ordinary, graph, _without_autocast(parts.parameters):
             yield
     finally:
         for module in in_training:
@@ -56,6 +56,16 @@ def undisturbed(parts: Parts) -> Iterator[None]:
             _restore_tables(module, saved)
         for buffer, copy in zip(parts.buffers, copies, strict=True):
             _restore_values(buffer, copy)
+
+
+@contextmanager
+def _without_autocast(parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Switch the caller's autocast off: in float16 small gradients vanish."""
+    with ExitStack() as stack:
+        for kind in {"cpu", *(parameter.device.type for parameter in parameters)} - {"meta"}:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def _tables(module: nn.Module) -> tuple[Table, Table]:

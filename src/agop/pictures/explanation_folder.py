@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from agop.model.fingerprint import fingerprint
 from agop.pictures.explained import Explained, Explainer
 from agop.pictures.sheets import large_tile, sheet
 from agop.system.files import write_atomically
+from agop.system.versions import package_version
 
 
 class ExplanationFolder:
@@ -78,7 +78,7 @@ class ExplanationFolder:
     def _configuration(self) -> dict[str, Any]:
         explainer = self.explainer
         return {
-            "agop": version("agop"),
+            "agop": package_version(),
             "fingerprint": fingerprint(explainer.model),
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
             "preprocessing": explainer.preprocessing.to_dict(),

@@ -101,8 +101,18 @@ class Preprocessing:
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """A 16-bit image with 8 bits: Pillow would clip every value above 255 to white."""
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I;16") else image
+    """An image of 16 bits, or of float values in 0..1, with 8 bits. Pillow would clip its values instead."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode == "I":
+        raise ValueError("it has 32-bit integers of unknown range: save it with 8 or 16 bits")
+    if image.mode != "F":
+        return image
+    values = np.asarray(image)
+    low, high = float(values.min()), float(values.max())
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"it has float values from {low:g} to {high:g}: scale them to 0..1, or save it with 8 bits")
+    return Image.fromarray((values * 255).round().astype(np.uint8))
 
 
 def _margin(side: int, wanted: int) -> int:

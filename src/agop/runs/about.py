@@ -7,12 +7,12 @@ import os
 import platform
 import shlex
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from agop.system.files import write_atomically
 from agop.system.processes import available_cores
+from agop.system.versions import package_version
 
 _PACKAGES = ("agop", "torch", "numpy")
 
@@ -25,7 +25,7 @@ def command_line() -> str:
 def save_about(folder: Path, **facts: Any) -> None:
     """Write about.json with the facts of this run: command, metrics, classes, network, notes."""
     about = facts | {
-        "versions": {"python": platform.python_version()} | {name: version(name) for name in _PACKAGES},
+        "versions": {"python": platform.python_version()} | {name: package_version(name) for name in _PACKAGES},
         "hardware": {
             "processor": _processor(),
             "machine": platform.machine(),

@@ -125,7 +125,7 @@ class Accumulator:
             )
         self.classes, self.skipped = state["classes"], state["skipped"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
-        self.counts = None if state["counts"] is None else state["counts"].clone()
+        self.counts = None if state["counts"] is None else state["counts"].cpu().clone()
 
     def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
         """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""

@@ -8,7 +8,6 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -24,6 +23,7 @@ from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.provenance import FORMAT, Provenance
 from agop.system.files import read_bytes, write_atomically
+from agop.system.versions import package_version
 
 if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
@@ -55,7 +55,7 @@ class AGOP:
             count=sums.count,
             skipped=sums.skipped,
             options=options,
-            versions={"agop": version("agop"), "torch": torch.__version__, "python": platform.python_version()},
+            versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,
         )
         counts = sums.counts if sums.per_class else None

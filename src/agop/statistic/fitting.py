@@ -59,7 +59,7 @@ def fit(
             for batch in track(loader, "agop", show=progress):
                 images, labels = images_and_labels(batch)
                 check_images(images)
-                rows = rows_for(images, batch_size)
+                rows = rows_for(images, batch_size, model)
                 if prepared is None:
                     prepared = _prepare_if_equal(model, images[:1], min(rows, _COMPARED_IMAGES))
                 collector.add(prepared, images, labels, rows)

@@ -9,6 +9,7 @@ from agop.bench.entries import BASELINES, Entries
 from agop.errors import InputError, UnknownNameError
 from agop.methods import Job
 from agop.runs.controls import CONTROLS
+from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
 
 
@@ -20,7 +21,7 @@ def entries():
     batches = [(images, model(images).argmax(1))]
     priors = {kind: agop.fit(model, batches, progress=False) for kind in ("training", "checkpoint")}
     scenario = Scenario("s", "b", None, None, "layer4", ("x",), prior="checkpoint", black=(-2.0, -1.0, 0.0))
-    return Entries(scenario, Split(images, labels, torch.rand(30, 8, 8) < 0.3), priors)
+    return Entries(scenario, Split(images, labels, torch.rand(30, 8, 8) < 0.3), priors, Cell("s", "x", 0))
 
 
 def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
