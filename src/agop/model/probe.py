@@ -199,10 +199,11 @@ def check_images(images: Any) -> None:
         raise InputError(f"images have shape {tuple(images.shape)}: give at least one image")
 
 
-def rows_for(images: Tensor, batch_size: int | None, model: nn.Module) -> int:
+def rows_for(images: Tensor, batch_size: int | None, model: nn.Module | None) -> int:
     """Number of images per forward pass: batch_size, or by default a number that suits their size and the device."""
     if batch_size is None:
-        device = next((parameter.device for parameter in model.parameters()), images.device)
+        parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+        device = images.device if parameter is None else parameter.device
         values = _VALUES_PER_PASS.get(device.type, _VALUES_PER_PASS_ELSEWHERE)
         return max(1, values // images[0].numel())
     if not isinstance(batch_size, int) or batch_size < 1:

@@ -105,7 +105,7 @@ def drawn_run(tmp_path_factory):
     fill_cache(folder / "cache", 200)
     result = run(*QUICK, *SELECTED, "--out", "run", folder=folder, AGOP_CACHE=str(folder / "cache"), **NO_SPINNING)
     assert result.returncode == 0, result.stderr
-    assert "AGOP-Global is above IG in mIoU" in result.stdout
+    assert "AGOP-Global beats IG in mIoU" in result.stdout
     return folder / "run"
 
 
@@ -140,7 +140,7 @@ def test_report_of_a_run_has_intervals_over_samples(drawn_run):
     tables = json.loads(registry.get("json")(report))["tables"]
     assert [table["masks"] for table in tables] == list(KINDS)
     verdicts = {checked.claim: checked.verdict for checked in check(report)}
-    assert verdicts["AGOP-Global is above IG in mIoU"] == "undecided"  # IG wasn't in this run
+    assert verdicts["AGOP-Global beats IG in mIoU"] == "undecided"  # IG wasn't in this run
 
 
 @pytest.fixture
