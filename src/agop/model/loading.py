@@ -78,12 +78,17 @@ def import_library(library: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name == library and library != "torchvision":  # which has no extra
             raise MissingExtraError(f"a {library} model", library) from error
-        raise ModelError(f"a {library} model needs {error.name}: pip install {error.name}") from error
+        raise ModelError(f"a {library} model needs {error.name}: {_install(str(error.name))}") from error
     except Exception as error:  # torchvision for another torch raises RuntimeError
         raise ModelError(
             f"{library} is installed but can't be imported ({type(error).__name__}: {error}): "
-            f"install the builds that match torch {torch.__version__}"
+            f"{_install(library)}, from the index that your torch came from"
         ) from error
+
+
+def _install(package: str) -> str:
+    """The command that installs a package and keeps the torch that is installed."""
+    return f"pip install {package} torch=={torch.__version__.partition('+')[0]}"
 
 
 def _torchvision(name: str, pretrained: bool, classes: int | None) -> Any:
