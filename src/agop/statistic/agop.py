@@ -58,7 +58,8 @@ class AGOP:
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,
         )
-        counts = sums.counts if sums.per_class else None
+        # A copy: the accumulator keeps counting in its own tensor.
+        counts = None if by_class is None or sums.counts is None else sums.counts.clone()
         return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
 
     @cached_property
