@@ -66,7 +66,8 @@ class Provenance(_Record):
     """Where an AGOP comes from. A field is empty if it isn't known or doesn't apply.
 
     `kind` is TRAINING or CHECKPOINT, `model` the fingerprint, `classes` the number of classes, and `skipped` the number
-    of samples without finite gradients. `rank`, `ranks` and `parameters` (a digest) are set in snapshots only.
+    of samples without finite gradients. `rank`, `ranks`, `parameters` (a digest) and `training` (a random id of the
+    hook, kept when the training is resumed) are set in snapshots only.
     """
 
     format: int = FORMAT
@@ -82,6 +83,7 @@ class Provenance(_Record):
     rank: int | None = None
     ranks: int | None = None
     parameters: str | None = None
+    training: str | None = None
     data: DataProvenance = field(default_factory=DataProvenance)
     merged: tuple[MergedPart, ...] = ()
 
