@@ -49,7 +49,7 @@ class Estimate:
         count = len(self.values)
         if count < 2:
             return False
-        error = float(np.std(self.values, ddof=1)) / count**0.5
+        error = float(np.std(self.values, ddof=1)) / math.sqrt(count)
         return self.mean > student(count - 1, _TAIL / comparisons) * error
 
     def __str__(self) -> str:
