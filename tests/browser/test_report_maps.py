@@ -98,7 +98,7 @@ def test_maps_have_their_own_scale_or_one_for_all(report, gallery, by_class):
     for name, saliency in maps.items():
         assert drawn(report, name, saliency.shape).max() == (255 if saliency.any() else 0)
     assert report.locator("#ticks span").all_inner_texts() == ["0", "25 %", "50 %", "75 %", "100 %"]
-    assert "pixels above it have at most 2 % of the map’s sum" in report.locator("#bar-title").inner_text()
+    assert "pixels above it have at most 2\u00a0% of the map’s sum" in report.locator("#bar-title").inner_text()
     # The common scale ends at the largest share on the page.
     report.select_option("#scale", "common")
     strengths, top = Colouring("common").strengths(maps | classes)

@@ -71,7 +71,7 @@ function showBar(top) {
   const own = byId("scale").value === "own";
   drawRamp(byId("ramp"));
   drawTicks(byId("ticks"), place => percent(own ? place : place * place * top));
-  const clipped = `pixels above it have at most ${100 - data.percentile} % of the map’s sum`;
+  const clipped = `pixels above it have at most ${100 - data.percentile}\u00a0% of the map’s sum`;
   byId("bar-title").textContent = own ? `value relative to the map’s top value (${clipped})`
     : "share of the map in one pixel (square-root scale up to the largest top value shown)";
 }
