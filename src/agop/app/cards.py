@@ -108,9 +108,9 @@ def _bar(colouring: Colouring, top: float) -> str:
     if not top > 0:
         return ""
     if colouring.scale == "own":
-        title, values = "a pixel’s value, relative to its map’s top value", (0, 0.5, 1)
+        title, values = "a pixel’s value, relative to its map’s top value", (0.0, 0.5, 1.0)
     else:  # on a square-root axis a quarter of the top share is in the middle
-        title, values = "a pixel’s share of its map", (0, top / 4, top)
+        title, values = "a pixel’s share of its map", (0.0, top / 4, top)
     ticks = "".join(f"<span>{_percent(value)}</span>" for value in values)
     colours = heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
     stops = ",".join(f"rgb({r},{g},{b})" for r, g, b in colours)
