@@ -52,6 +52,27 @@ BatchSize = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
 
+# How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
+_COLOURS_PANEL = "Colours of the maps"
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Percentile = Annotated[
+    float,
+    typer.Option(
+        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Opacity = Annotated[
+    float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.", rich_help_panel=_COLOURS_PANEL)
+]
+Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
+
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
 
