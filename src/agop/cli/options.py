@@ -90,7 +90,7 @@ def preprocessing(
     options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     recorded = _recorded(prior)
     if recorded:
-        defaults = replace(Preprocessing(), **{name: _tuple(value) for name, value in recorded.items()})
+        defaults = Preprocessing.from_dict(recorded)
     elif model.startswith(_LIBRARIES):
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
     else:
@@ -172,11 +172,6 @@ def height_and_width(text: str) -> tuple[int, int]:
     if sides is None:
         raise InputError(f"size is {text!r}: pass 224 or HEIGHTxWIDTH, for example 64x96")
     return int(sides[1]), int(sides[2] or sides[1])
-
-
-def _tuple(value: Any) -> Any:
-    """A tuple for a list: JSON has no tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:
