@@ -70,8 +70,7 @@ class Session:
 
     def offered(self) -> list[str]:
         """Methods that work without a prior, and the others if there is one."""
-        prior = self.explainer.prior
-        return [name for name in methods.names() if prior is not None or not methods.get(name).needs_prior]
+        return methods.runnable(with_prior=self.explainer.prior is not None)
 
     def explain(self, files: Sequence[Path], names: Sequence[str], report: Report = lambda *_: None) -> Outcome:
         """Explain the files by the named methods. Unreadable files and failing methods are skipped with a message."""
