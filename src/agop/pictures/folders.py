@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
+from agop.pictures.formats import SUFFIXES
 from agop.pictures.preprocessing import Preprocessing
-
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 # Files that `summary` identifies by content. With 64, an overlap of a tenth is missed once in 800 times.
 _HASHED = 64

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
 from agop.pictures.folders import image_files
+from agop.pictures.formats import open_image
 from agop.pictures.preprocessing import Preprocessing
 from agop.system.progress import track
 
@@ -97,11 +98,10 @@ def _labels(files: Sequence[Path], folder: Path, classes: Sequence[str]) -> tupl
 
 def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: int | None) -> Tensor:
     """A mask (H,W), scaled and cropped like its image."""
-    try:
-        with Image.open(path) as file, Image.open(picture) as image:
-            upright, (width, height) = ImageOps.exif_transpose(file), _upright_size(image)
-    except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-        raise FileError(f"{path} can't be read as a mask: {error}") from error
+    with open_image(picture) as image:
+        width, height = _upright_size(image)
+    with open_image(path, "a mask") as file:
+        upright = ImageOps.exif_transpose(file)
     mask = _levels(upright, path)
     if mask.shape != (height, width):
         raise InputError(

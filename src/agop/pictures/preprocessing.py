@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from agop.errors import FileError, InputError
+from agop.errors import InputError
+from agop.pictures.formats import open_image
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+# An input takes 200 MB at this size. A larger number in a file or option is a mistake.
+_MOST_PIXELS = 4096 * 4096
 
 OMITTED: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # defaults that a manifest omits
 
@@ -42,20 +46,18 @@ class Preprocessing:
         for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
             if min(numbers) <= 0:
                 raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
+        if self.size[0] * self.size[1] > _MOST_PIXELS:
+            raise InputError(
+                f"size is {self.size[0]}x{self.size[1]}: it has at most {_MOST_PIXELS:,} pixels, as 4096x4096"
+            )
         if self.interpolation.upper() not in Image.Resampling.__members__:
             names = ", ".join(name.lower() for name in Image.Resampling.__members__)
             raise InputError(f"interpolation is {self.interpolation!r}: give one of {names}")
 
     def picture(self, path: str | os.PathLike[str]) -> Image.Image:
         """The image of a file, upright, scaled and cropped to the size around its centre."""
-        try:
-            with Image.open(path) as file:
-                upright = _to_8_bits(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
-        except UnidentifiedImageError as error:
-            raise FileError(f"{path} can't be read as an image: unknown format") from error
-        except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FileError(f"{path} can't be read as an image: {reason}") from error
+        with open_image(path) as file:
+            upright = _to_8_bits(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         return self.cut(upright, Image.Resampling[self.interpolation.upper()])
 
     def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:
@@ -63,9 +65,15 @@ class Preprocessing:
         height, width = self.size
         if self.resize is None:
             return ImageOps.fit(picture, (width, height), how)
-        scaled = picture.resize(self._scaled(*picture.size), how)
-        left, top = _margin(scaled.width, width), _margin(scaled.height, height)
-        return scaled.crop((left, top, left + width, top + height))
+        columns, rows = self._scaled(*picture.size)
+        left, right = _visible(columns, width)
+        top, bottom = _visible(rows, height)
+        # Only what stays is scaled: of a narrow image, the rest could be thousands of times larger.
+        across, down = picture.width / columns, picture.height / rows
+        box = (left * across, top * down, min(right * across, picture.width), min(bottom * down, picture.height))
+        part = picture.resize((right - left, bottom - top), how, box)
+        x, y = min(_margin(columns, width), 0), min(_margin(rows, height), 0)
+        return part.crop((x, y, x + width, y + height))
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """Width and height of an image before the crop."""
@@ -113,6 +121,12 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     if not 0 <= low <= high <= 1:
         raise ValueError(f"it has float values from {low:g} to {high:g}: scale them to 0..1, or save it with 8 bits")
     return Image.fromarray((values * 255).round().astype(np.uint8))
+
+
+def _visible(side: int, wanted: int) -> tuple[int, int]:
+    """Start and end of the part of a side that a crop of length `wanted` keeps."""
+    start = max(_margin(side, wanted), 0)
+    return start, min(start + wanted, side)
 
 
 def _margin(side: int, wanted: int) -> int:
