@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
 
 
@@ -68,7 +68,7 @@ def explain(
         folder.add(explained)
     folder.finish(options.manifest_source(model, weights, prior), skipped)
     count = len(folder.entries)
-    Console(soft_wrap=True, highlight=False, markup=False).print(
+    plain_console().print(
         f"wrote {count} image{'' if count == 1 else 's'}, maps.safetensors and manifest.json to {out}/"
     )
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.printing import plain_console
 from agop.cli.stopping import deferred_signals
 from agop.errors import AGOPError, warn
 
@@ -161,7 +161,7 @@ class _Part:
 
 
 def _print_result(prior: AGOP, images: ClassFolders, data: Path, out: Path) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     console.print(f"{prior.count:,} of {len(images):,} images counted")
     provenance = prior.provenance
     if len(images.classes) != provenance.classes:

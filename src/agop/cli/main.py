@@ -20,6 +20,7 @@ from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
+from agop.cli.printing import print_any_name
 from agop.cli.report import report
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
@@ -44,7 +45,7 @@ cli.add_typer(data, name="data")
 
 def main() -> None:
     """Run the command line. An error of agop's own is one line, not a traceback."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         console.print("[yellow]warning:[/]", escape(str(message)))
@@ -55,6 +56,7 @@ def main() -> None:
         sys.exit(code)
 
     warnings.showwarning = show
+    print_any_name()
     with sigterm_as_interrupt():
         try:
             cli()

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from agop.cli.printing import plain_console
 
 
 def merge(
@@ -21,4 +22,4 @@ def merge(
     check_out(out)
     merged = merge_priors([AGOP.load(path) for path in files], [str(path) for path in files])
     merged.save(out)
-    Console(soft_wrap=True, highlight=False, markup=False).print(f"wrote {out}: {merged!r}, from {len(files)} files")
+    plain_console().print(f"wrote {out}: {merged!r}, from {len(files)} files")
