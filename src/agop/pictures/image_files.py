@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agop.errors import FileError, warn
+from agop.pictures.explanation_outputs import is_overlay_folder
 from agop.pictures.formats import SUFFIXES
 
 Skip = Callable[[str], None]
@@ -19,7 +20,7 @@ def warn_skipped(message: str) -> None:
 
 
 def image_files(folder: Path, skip: Skip = warn_skipped) -> list[Path]:
-    """Image files below a folder, sorted by path.
+    """Image files below a folder, sorted by path, without the overlays of an earlier explanation.
 
     `skip` gets a message for each folder or link that can't be read, and for each link to a folder that contains it.
     """
@@ -27,12 +28,13 @@ def image_files(folder: Path, skip: Skip = warn_skipped) -> list[Path]:
 
 
 def class_folders(folder: Path) -> list[str]:
-    """Sorted names of the folders in a folder, without hidden ones."""
+    """Sorted names of the folders in a folder, without hidden ones and overlays of an explanation."""
     try:
         children = sorted(folder.iterdir())
     except OSError as error:
         raise FileError(f"{folder} can't be read: {error.strerror}") from error
-    return [child.name for child in children if os.path.isdir(child) and not child.name.startswith(".")]
+    folders = (child for child in children if os.path.isdir(child) and not is_overlay_folder(child))
+    return [child.name for child in folders if not child.name.startswith(".")]
 
 
 def _images(folder: Path, skip: Skip, above: dict[tuple[int, int], Path]) -> Iterator[Path]:
@@ -53,7 +55,7 @@ def _images(folder: Path, skip: Skip, above: dict[tuple[int, int], Path]) -> Ite
             continue
         if stat.S_ISREG(status.st_mode) and path.suffix.lower() in SUFFIXES:
             yield path
-        elif stat.S_ISDIR(status.st_mode):
+        elif stat.S_ISDIR(status.st_mode) and not is_overlay_folder(path):
             loop = inside.get((status.st_dev, status.st_ino))
             if loop is None:
                 yield from _images(path, skip, inside)
