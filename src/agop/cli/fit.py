@@ -50,6 +50,7 @@ def fit(
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
     device: options.Device = None,
+    force: options.Force = False,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.pictures.folders import ClassFolders
@@ -60,7 +61,7 @@ def fit(
     with process_group(gpus=device is None or device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out)
+            options.check_out(out, [weights, Path(model), data], force=force)
         images = ClassFolders(data, preprocessing)
         loaded = options.load_model_on_device(model, weights, classes, device)
         rule: dict[str, Any] = {

@@ -34,7 +34,7 @@ cli = typer.Typer(
 )
 cli.command("fit")(stoppable("nothing was written to {out}")(fit))
 cli.command("merge")(merge)
-cli.command("explain")(stoppable("finished images stay in {out}/, without maps.safetensors and manifest.json")(explain))
+cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("app")(page)
 cli.command("list")(list_)

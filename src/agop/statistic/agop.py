@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
@@ -211,3 +211,12 @@ def _metadata(content: bytes) -> dict[str, str]:
     """Metadata of a safetensors file. Its header is a length and a JSON object."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return dict(header["__metadata__"])
+
+
+def is_agop_file(path: Path) -> bool:
+    """True if the file's header is that of an AGOP file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return _KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False

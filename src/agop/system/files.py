@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +17,18 @@ def check_overwrites(
 ) -> None:
     """Raise InputError if an output would replace an input or, unless `force`, an existing file that isn't agop's own.
 
-    Call it before the work.
+    A file in a folder that is an input counts as an input, unless it is agop's own. Call this before the work.
     """
     existing = [path for path in outputs if os.path.lexists(path)]
     read = {_identity(path) for path in inputs if path is not None and path.exists()} if existing else set()
     for path in existing:
         if path.exists() and _identity(path) in read:
             raise InputError(f"{path} is one of the inputs and would be overwritten: choose another --out")
-        if not force and not is_own(path):
+        if is_own(path):
+            continue
+        if any(_identity(folder) in read for folder in path.resolve().parents):
+            raise InputError(f"{path} is in an input folder and would be overwritten: choose another --out")
+        if not force:
             raise InputError(
                 f"{path} already exists and isn't a result of this command: choose another --out, or pass --force to "
                 "overwrite it"
@@ -70,6 +75,7 @@ class Spool:
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=path.parent, prefix=".agop-", suffix=".part")  # noqa: SIM115
+        weakref.finalize(self, self._file.close)
 
     def append(self, content: bytes) -> int:
         """Add the content. Returns its position."""
@@ -84,9 +90,9 @@ class Spool:
         return self._file.read(length)
 
     def parts(self) -> Iterator[bytes]:
-        """All content, in parts of 1 MB."""
+        """All content, in parts of 256 kB."""
         self._file.seek(0)
-        return iter(lambda: self._file.read(2**20), b"")
+        return iter(lambda: self._file.read(2**18), b"")
 
 
 @contextmanager
