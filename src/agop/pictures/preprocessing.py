@@ -18,6 +18,8 @@ IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 # An input takes 200 MB at this size. A larger number in a file or option is a mistake.
 _MOST_PIXELS = 4096 * 4096
+# Of an image that would have more pixels before the crop, as a narrow one, only what stays is scaled.
+_MOST_SCALED = 2**24
 
 OMITTED: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # defaults that a manifest omits
 
@@ -66,14 +68,10 @@ class Preprocessing:
         if self.resize is None:
             return ImageOps.fit(picture, (width, height), how)
         columns, rows = self._scaled(*picture.size)
-        left, right = _visible(columns, width)
-        top, bottom = _visible(rows, height)
-        # Only what stays is scaled: of a narrow image, the rest could be thousands of times larger.
-        across, down = picture.width / columns, picture.height / rows
-        box = (left * across, top * down, min(right * across, picture.width), min(bottom * down, picture.height))
-        part = picture.resize((right - left, bottom - top), how, box)
-        x, y = min(_margin(columns, width), 0), min(_margin(rows, height), 0)
-        return part.crop((x, y, x + width, y + height))
+        left, top = _margin(columns, width), _margin(rows, height)
+        if columns * rows > _MOST_SCALED:
+            return _scaled_part(picture, how, (columns, rows), (left, top, left + width, top + height))
+        return picture.resize((columns, rows), how).crop((left, top, left + width, top + height))
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """Width and height of an image before the crop."""
@@ -123,10 +121,21 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray((values * 255).round().astype(np.uint8))
 
 
-def _visible(side: int, wanted: int) -> tuple[int, int]:
-    """Start and end of the part of a side that a crop of length `wanted` keeps."""
-    start = max(_margin(side, wanted), 0)
-    return start, min(start + wanted, side)
+def _scaled_part(
+    picture: Image.Image, how: Image.Resampling, scaled: tuple[int, int], box: tuple[int, int, int, int]
+) -> Image.Image:
+    """A box of the scaled image, of which only the box is computed: equal up to rounding."""
+    left, top, right, bottom = box
+    inside = (max(left, 0), max(top, 0), min(right, scaled[0]), min(bottom, scaled[1]))
+    across, down = picture.width / scaled[0], picture.height / scaled[1]
+    source = (inside[0] * across, inside[1] * down, inside[2] * across, inside[3] * down)
+    limits = (picture.width, picture.height) * 2
+    part = picture.resize(
+        (inside[2] - inside[0], inside[3] - inside[1]),
+        how,
+        tuple(map(min, source, limits)),  # type: ignore[arg-type]
+    )
+    return part.crop((left - inside[0], top - inside[1], right - inside[0], bottom - inside[1]))
 
 
 def _margin(side: int, wanted: int) -> int:

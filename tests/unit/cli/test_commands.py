@@ -89,6 +89,17 @@ def test_several_methods_make_a_sheet_and_equal_names_keep_their_folders(folder)
         assert picture.width > 4 * 192 > picture.height
 
 
+@pytest.mark.filterwarnings("ignore:the map of layer")
+def test_all_methods_and_options_in_their_names(folder):
+    arguments = ("explain", MODEL[0], "data/class0/000.png", *MODEL[1:], "--method", "smoothgrad:samples=2", "--method")
+    run_checked(*arguments, "all", "--out", "all", folder=folder)
+    methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
+    assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(with_prior=False)]
+    assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
+    run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
+    assert set(agop.methods.names()) < load_file(folder / "all" / "maps.safetensors").keys()
+
+
 def test_fit_skips_unreadable_images_with_a_warning(folder):
     save(folder / "mixed" / "a" / "good.png", np.full((8, 8), 90))
     (folder / "mixed" / "a" / "text.png").write_text("text")
