@@ -126,16 +126,11 @@ def _scaled_part(
 ) -> Image.Image:
     """A box of the scaled image, of which only the box is computed: equal up to rounding."""
     left, top, right, bottom = box
-    inside = (max(left, 0), max(top, 0), min(right, scaled[0]), min(bottom, scaled[1]))
+    x0, y0, x1, y1 = max(left, 0), max(top, 0), min(right, scaled[0]), min(bottom, scaled[1])
     across, down = picture.width / scaled[0], picture.height / scaled[1]
-    source = (inside[0] * across, inside[1] * down, inside[2] * across, inside[3] * down)
-    limits = (picture.width, picture.height) * 2
-    part = picture.resize(
-        (inside[2] - inside[0], inside[3] - inside[1]),
-        how,
-        tuple(map(min, source, limits)),  # type: ignore[arg-type]
-    )
-    return part.crop((left - inside[0], top - inside[1], right - inside[0], bottom - inside[1]))
+    source = (x0 * across, y0 * down, min(x1 * across, picture.width), min(y1 * down, picture.height))
+    part = picture.resize((x1 - x0, y1 - y0), how, source)
+    return part.crop((left - x0, top - y0, right - x0, bottom - y0))
 
 
 def _margin(side: int, wanted: int) -> int:
