@@ -25,8 +25,8 @@ def explain(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Method from `agop list`, or package.module:CLASS. Repeat it for a sheet of several methods; all: "
-            "every method. Set options with METHOD:OPTION=VALUE,OPTION=VALUE. "
+            help="Method from `agop list`, or package.module:CLASS. Repeat it to compare several methods; all: every "
+            "method. Set options with METHOD:OPTION=VALUE,OPTION=VALUE. "
             "Default: agop-weighted with --prior, vanilla without."
         ),
     ] = None,
@@ -46,9 +46,14 @@ def explain(
     batch_size: options.BatchSize = None,
     device: options.Device = None,
     force: options.Force = False,
+    scale: options.Scale = "own",
+    percentile: options.Percentile = 98.0,
+    opacity: options.Opacity = 1.0,
+    colours: options.Colours = "inferno",
 ) -> None:
-    """Explain images: write an overlay PNG per image, index.html with all of them, the raw maps, and a manifest."""
+    """Explain images: write a sheet of overlays per image, index.html with all images, the raw maps, and a manifest."""
     from agop.pictures.class_names import class_index, class_names
+    from agop.pictures.colouring import Colouring
     from agop.pictures.explained import Explainer, count_classes
     from agop.pictures.explanation_folder import ExplanationFolder
     from agop.pictures.explanation_outputs import ExplanationOutputs
@@ -56,6 +61,7 @@ def explain(
     from agop.statistic.agop import AGOP
     from agop.system.progress import track
 
+    colouring = Colouring(scale, percentile, opacity, colours)
     skipped: list[str] = []
 
     def skip(message: str) -> None:
@@ -79,7 +85,7 @@ def explain(
         batch_size, known,
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
-    folder = ExplanationFolder(outputs, explainer, options.manifest_source(model, weights, prior), labels)
+    folder = ExplanationFolder(outputs, explainer, options.manifest_source(model, weights, prior), labels, colouring)
     for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
         folder.add(explained)
     folder.finish(skipped)

@@ -1,11 +1,11 @@
-"""A folder of explanations: an overlay or a sheet per image, a page with all of them, the raw maps, and a manifest."""
+"""A folder of explanations: a sheet per image, a page with all images, the raw maps, and a manifest."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from agop import methods
 from agop.errors import InputError
 from agop.methods.base import missing_layer
 from agop.model.fingerprint import fingerprint
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
 from agop.pictures.explained import Explained, Explainer
 from agop.pictures.explanation_outputs import MANIFEST, MAPS, PAGE, ExplanationOutputs
 from agop.pictures.heat import Picture
 from agop.pictures.maps_file import MapsFile
 from agop.pictures.overview import Overview
 from agop.pictures.predictions import Prediction
-from agop.pictures.sheets import large_tile, shares, sheet, tile
+from agop.pictures.sheets import sheet, tile
 from agop.system.files import write_atomically
 from agop.system.versions import package_version
 
@@ -39,9 +40,10 @@ class ExplanationFolder:
         explainer: Explainer,
         about: dict[str, Any],
         labels: Mapping[Path, int | None] | None = None,
+        colouring: Colouring = DEFAULT_COLOURING,
     ) -> None:
         self.path, self.explainer, self.predictions = outputs.folder, explainer, list[Prediction]()
-        self._outputs, self._about, self._labels = outputs, about, labels or {}
+        self._outputs, self._about, self._labels, self._colouring = outputs, about, labels or {}, colouring
 
     def add(self, explained: Explained) -> None:
         """Write the image's PNG, and keep its maps and its row of the page on disk."""
@@ -54,7 +56,7 @@ class ExplanationFolder:
         )  # fmt: skip
         write_atomically(self.path / prediction.picture, _png(self._drawn(explained)))
         self._maps.add(explained.maps)
-        self._page.add(prediction, _thumbnails(explained))
+        self._page.add(prediction, self._thumbnails(explained))
         self.predictions.append(prediction)
 
     def finish(self, skipped: Sequence[str]) -> None:
@@ -86,9 +88,13 @@ class ExplanationFolder:
 
     def _drawn(self, explained: Explained) -> Image.Image:
         maps = {name: saliency.numpy() for name, saliency in explained.maps.items()}
-        if len(maps) == 1:
-            return large_tile(explained.picture, next(iter(maps.values())))
-        return sheet(explained.picture, maps, self.explainer.caption(explained))
+        return sheet(explained.picture, maps, self.explainer.caption(explained), self._colouring)
+
+    def _thumbnails(self, explained: Explained) -> list[Picture]:
+        """The image, and the map of the first method over it."""
+        name = self.explainer.methods[0]
+        strengths, _ = self._colouring.strengths({name: explained.maps[name].numpy()})
+        return [explained.picture, tile(explained.picture, strengths[name], self._colouring)]
 
     @cached_property
     def _configuration(self) -> dict[str, Any]:
@@ -99,16 +105,10 @@ class ExplanationFolder:
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
+            "colouring": asdict(self._colouring),
             "prior_provenance": None if explainer.prior is None else explainer.prior.provenance.to_dict(),
             "maps": MAPS,
         }
-
-
-def _thumbnails(explained: Explained) -> list[Picture]:
-    """The image, and the map of the first method over it."""
-    name = next(iter(explained.maps))
-    places, _ = shares({name: explained.maps[name].numpy()})
-    return [explained.picture, tile(explained.picture, places[name])]
 
 
 def _method_fields(name: str, layer: str | None) -> dict[str, Any]:

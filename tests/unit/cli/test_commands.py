@@ -63,7 +63,7 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
         assert set(entry) == {"file", "picture", "predicted", "probability", "target", "label"}
         assert 0.5 <= entry["probability"] <= 1
         with Image.open(folder / "one" / entry["picture"]) as picture:
-            assert picture.width == picture.height >= 192
+            assert picture.width > picture.height >= 192
     images = torch.stack([HOW.tensor(HOW.picture(folder / entry["file"])) for entry in manifest["images"]])
     assert images.shape == (31, 1, 8, 8)
     prior = agop.AGOP.load(folder / "prior.safetensors")

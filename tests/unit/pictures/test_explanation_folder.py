@@ -7,10 +7,12 @@ import weakref
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import agop
 from agop.networks import CNN8by8
+from agop.pictures.colouring import Colouring
 from agop.pictures.explained import Explainer
 from agop.pictures.explanation_folder import ExplanationFolder
 from agop.pictures.explanation_outputs import ExplanationOutputs
@@ -179,3 +181,22 @@ def test_memory_does_not_grow_with_the_number_of_images(tmp_path):
     tracemalloc.stop()
     assert peak < (tmp_path / "out" / "maps.safetensors").stat().st_size / 2
     assert len(load_file(tmp_path / "out" / "maps.safetensors")["agop-local"]) == 20
+
+
+def test_one_method_gives_the_image_and_a_captioned_overlay(folder, tmp_path):
+    explain(folder, "photos/disc/000.png", "--method", "vanilla", out=tmp_path)
+    with Image.open(tmp_path / "overlays" / "000.png") as page:
+        assert page.size == (2 * 192 + 8, 192 + 22)
+
+
+def test_colour_options_change_the_pictures_and_are_recorded(folder, tmp_path):
+    options = ("--scale", "common", "--percentile", "90", "--opacity", "0.5", "--colours", "jet")
+    _, manifest = explain(folder, "photos/disc/000.png", *options, out=tmp_path / "jet")
+    assert manifest["colouring"] == {"scale": "common", "percentile": 90.0, "opacity": 0.5, "colours": "jet"}
+    _, manifest = explain(folder, "photos/disc/000.png", out=tmp_path / "own")
+    assert Colouring(**manifest["colouring"]) == Colouring()
+    assert (tmp_path / "jet" / "overlays" / "000.png").read_bytes() != (
+        tmp_path / "own" / "overlays" / "000.png"
+    ).read_bytes()
+    message = error_of("explain", MODEL, "photos", "--colours", "jett", folder=folder)
+    assert "no colour map is named 'jett': did you mean 'jet'?" in message
