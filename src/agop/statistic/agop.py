@@ -54,6 +54,8 @@ class AGOP:
             classes=sums.classes,
             count=sums.count,
             skipped=sums.skipped,
+            labelled=sums.labelled or None,
+            correct=sums.correct if sums.labelled else None,
             options=options,
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,

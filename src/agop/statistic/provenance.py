@@ -66,7 +66,8 @@ class Provenance(_Record):
     """Where an AGOP comes from. A field is empty if it isn't known or doesn't apply.
 
     `kind` is TRAINING or CHECKPOINT, `model` the fingerprint, `classes` the number of classes, and `skipped` the number
-    of samples without finite gradients. `rank`, `ranks` and `parameters` (a digest) are set in snapshots only.
+    of samples without finite gradients. Of the `labelled` samples, counted or not, the model classified `correct`
+    correctly. `rank`, `ranks` and `parameters` (a digest) are set in snapshots only.
     """
 
     format: int = FORMAT
@@ -76,6 +77,8 @@ class Provenance(_Record):
     classes: int | None = None
     count: int | None = None
     skipped: int = 0
+    labelled: int | None = None
+    correct: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     steps: int | None = None
@@ -84,6 +87,11 @@ class Provenance(_Record):
     parameters: str | None = None
     data: DataProvenance = field(default_factory=DataProvenance)
     merged: tuple[MergedPart, ...] = ()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the labelled samples that the model classified correctly; None without labels."""
+        return self.correct / self.labelled if self.labelled and self.correct is not None else None
 
     @classmethod
     def from_dict(cls, values: Any) -> Provenance:
