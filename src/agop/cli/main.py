@@ -21,6 +21,7 @@ from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
 from agop.cli.report import report
+from agop.cli.show import show
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
 from agop.system.versions import package_version
@@ -33,6 +34,7 @@ cli = typer.Typer(
 )
 cli.command("fit")(stoppable("nothing was written to {out}")(fit))
 cli.command("merge")(merge)
+cli.command("show")(show)
 cli.command("explain")(stoppable("finished images stay in {out}/, without maps.safetensors and manifest.json")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("app")(page)

@@ -180,6 +180,11 @@ class AGOP:
         by_class = "" if self.class_diagonals is None else f", {len(self.class_diagonals)} classes"
         return f"AGOP({shape}, {self.count:,} samples, {self.provenance.kind or 'made by hand'}{by_class})"
 
+    def _repr_html_(self) -> str:
+        from agop.statistic.drawing import html_of  # Pillow is imported only where it's used
+
+        return html_of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no checked models: models aren't pickled with their prior.
         return AGOP, (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)

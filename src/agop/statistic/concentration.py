@@ -22,76 +22,88 @@ _PLACES = (("upper left", "top", "upper right"), ("left", "centre", "right"), ("
 
 @dataclass(frozen=True)
 class Concentration:
-    """Share of a map's sum in its hottest pixels, their number, and their place in words.
+    """Share of a map's sum in its hottest pixels, the numbers of these and of all pixels, and the place.
 
     The share is NaN for a map of zeros.
     """
 
     share: float
     pixels: int
+    total: int
     place: str
-    name: str = ""
-    samples: int = 0
+
+    def __str__(self) -> str:
+        where = self.place if self.place == "scattered" else f"at the {self.place}"
+        return f"{self.percent} % of diag(M) in {self.pixels:,} of {self.total:,} pixels, {where}"
 
     @property
     def percent(self) -> str:
-        """The share in percent, without the sign."""
-        return _percent(self.share)
+        """The share in percent, without the sign: "37", "5.2"."""
+        return f"{100 * self.share:.0f}" if self.share >= 0.0995 else f"{100 * self.share:.1f}"
 
 
-def concentration(saliency: Tensor, name: str = "", samples: int = 0) -> Concentration:
+@dataclass(frozen=True)
+class Part:
+    """A part of the samples, all of them or one class: its label, class index, number of samples and concentration."""
+
+    label: str
+    index: int | None
+    samples: int
+    hot: Concentration
+
+
+def concentration(saliency: Tensor) -> Concentration:
     """Concentration of a non-negative map (H,W): its share in the hottest 64th of the pixels.
 
     Their place is the third of the height and of the width with their weighted median, or "scattered" if less than half
     of their sum is within a quarter of the height and width of it.
     """
     height, width = saliency.shape
-    pixels = math.ceil(saliency.numel() / _ONE_IN)
-    values, order = saliency.double().flatten().sort(descending=True, stable=True)
-    if not values[0] > 0:
-        return Concentration(math.nan, pixels, "all zero", name, samples)
-    values = values / values[0]  # so that a sum of large values can't overflow
-    heat, rows, columns = values[:pixels], order[:pixels] // width, order[:pixels] % width
+    total, pixels = saliency.numel(), math.ceil(saliency.numel() / _ONE_IN)
+    values = saliency.double().flatten()
+    if not values.max() > 0:
+        return Concentration(math.nan, pixels, total, "all zero")
+    hottest = _highest(values, pixels)
+    heat, rows, columns = values[hottest], hottest // width, hottest % width
     row, column = _median(rows, heat), _median(columns, heat)
     near = ((rows - row).abs() <= height / 4) & ((columns - column).abs() <= width / 4)
     scattered = heat[near].sum() < heat.sum() / 2
     place = _PLACES[_third(row, height)][_third(column, width)]
     share = float(heat.sum() / values.sum())
-    return Concentration(share, pixels, "scattered" if scattered else place, name, samples)
+    return Concentration(share, pixels, total, "scattered" if scattered else place)
 
 
-def over_all(prior: AGOP) -> Concentration:
-    """Concentration of diag(M) over all samples."""
-    return concentration(prior.diagonal.sum(dim=0), "all samples", prior.count)
+@dataclass(frozen=True)
+class Overview:
+    """Concentration of all samples, and of the classes that have samples.
 
+    The most concentrated class is first; those with few samples are last.
+    """
 
-def by_class(prior: AGOP) -> list[Concentration]:
-    """Concentration per class with samples, the highest share first; empty if the prior has no classes."""
-    if prior.class_diagonals is None or prior.class_counts is None:
-        return []
-    rows = [
-        concentration(diagonal.sum(dim=0), class_label(prior, index), count)
-        for index, (diagonal, count) in enumerate(zip(prior.class_diagonals, prior.class_counts.tolist(), strict=True))
-        if count
-    ]
-    return sorted(rows, key=lambda row: -1.0 if math.isnan(row.share) else row.share, reverse=True)
+    whole: Part
+    classes: tuple[Part, ...]
 
+    @classmethod
+    def of(cls, prior: AGOP) -> Overview:
+        """Overview of a prior; without classes if the prior has none."""
+        whole = Part("all samples", None, prior.count, concentration(prior.diagonal.sum(dim=0)))
+        if prior.class_diagonals is None or prior.class_counts is None:
+            return cls(whole, ())
+        parts = [
+            Part(_class_label(prior, index), index, count, concentration(prior.class_diagonals[index].sum(dim=0)))
+            for index, count in enumerate(prior.class_counts.tolist())
+            if count
+        ]
+        return cls(whole, tuple(sorted(parts, key=_order)))
 
-def class_label(prior: AGOP, index: int) -> str:
-    """A class by its name, as in "class horse", or by its number if the prior has no names."""
-    return f"class {prior.class_names[index] if prior.class_names else index}"
-
-
-def summary(prior: AGOP) -> str:
-    """One line: the most concentrated class beside the others; all samples if fewer than two classes have enough."""
-    classes = [row for row in by_class(prior) if row.samples >= _ENOUGH_IN_CLASS and row.share > 0]
-    first = classes[0] if len(classes) > 1 else over_all(prior)
-    if math.isnan(first.share):
-        return "diag(M) is zero: the model's logits don't depend on its input"
-    total = prior.diagonal[0].numel()
-    where = first.place if first.place == "scattered" else f"at the {first.place}"
-    line = f"{first.name}: {first.percent} % of diag(M) in {first.pixels:,} of {total:,} pixels, {where}"
-    return f"{line}; {_others(classes[1:])}" if len(classes) > 1 else line
+    @property
+    def line(self) -> str:
+        """The most concentrated class beside the others; all samples if fewer than two classes have enough samples."""
+        classes = [part for part in self.classes if part.samples >= _ENOUGH_IN_CLASS and part.hot.share > 0]
+        first = classes[0] if len(classes) > 1 else self.whole
+        if math.isnan(first.hot.share):
+            return "diag(M) is zero: the model's logits don't depend on its input"
+        return f"{first.label}: {first.hot}" + (f"; {_others(classes[1:])}" if len(classes) > 1 else "")
 
 
 def few_samples(prior: AGOP) -> str:
@@ -99,7 +111,7 @@ def few_samples(prior: AGOP) -> str:
     if prior.count < _ENOUGH:
         return f"{prior.count:,} samples were counted, which is few: use {_ENOUGH} or more"
     counts = [] if prior.class_counts is None else prior.class_counts.tolist()
-    few = [class_label(prior, index) for index, count in enumerate(counts) if count < _ENOUGH_IN_CLASS]
+    few = [_class_label(prior, index) for index, count in enumerate(counts) if count < _ENOUGH_IN_CLASS]
     if not few:
         return ""
     names = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")
@@ -107,9 +119,24 @@ def few_samples(prior: AGOP) -> str:
     return f"{number} ({names}): their maps are noisy"
 
 
-def _others(classes: Sequence[Concentration]) -> str:
-    ends = dict.fromkeys((classes[-1].percent, classes[0].percent))
+def _order(part: Part) -> tuple[bool, float]:
+    # NaN, the share of a map of zeros, has no order.
+    return part.samples < _ENOUGH_IN_CLASS, -part.hot.share if part.hot.share > 0 else 0.0
+
+
+def _class_label(prior: AGOP, index: int) -> str:
+    return f"class {prior.class_names[index] if prior.class_names else index}"
+
+
+def _others(classes: Sequence[Part]) -> str:
+    ends = dict.fromkeys((classes[-1].hot.percent, classes[0].hot.percent))
     return f"other class{'es' if len(classes) > 1 else ''} {'–'.join(ends)} %"
+
+
+def _highest(values: Tensor, count: int) -> Tensor:
+    """Indices of the highest values (N,). Of equal values, the first ones: topk alone takes any."""
+    candidates = (values >= values.topk(count).values[-1]).nonzero()[:, 0]
+    return candidates[values[candidates].sort(descending=True, stable=True).indices[:count]]
 
 
 def _median(places: Tensor, weights: Tensor) -> int:
@@ -120,7 +147,3 @@ def _median(places: Tensor, weights: Tensor) -> int:
 
 def _third(place: int, length: int) -> int:
     return int(3 * (place + 0.5) / length)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"

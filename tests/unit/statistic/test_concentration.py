@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agop
-from agop.statistic.concentration import by_class, concentration, few_samples, over_all, summary
+from agop.statistic.concentration import Overview, concentration, few_samples
 from agop.statistic.provenance import Provenance
 
 law = settings(deadline=None, derandomize=True, max_examples=60)
@@ -110,28 +110,32 @@ def test_summary_names_the_most_concentrated_class_and_the_range_of_the_others()
     maps[2, :4, :4] = 2
     prior = of_classes(maps, [50, 50, 50], ["cat", "horse", "ship"])
     # 320 of 1328, 32 of 1040, 16 of 1024
-    assert summary(prior) == (
+    assert Overview.of(prior).line == (
         "class horse: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left; other classes 1.6–3.1 %"
     )
-    assert [row.name for row in by_class(prior)] == ["class horse", "class ship", "class cat"]
+    assert [(part.label, part.index) for part in Overview.of(prior).classes] == [
+        ("class horse", 1), ("class ship", 2), ("class cat", 0),
+    ]  # fmt: skip
 
 
 def test_summary_of_classes_without_names_and_of_a_prior_without_classes():
     prior = of_classes(patches(2, 1), [50, 50])
-    assert summary(prior).startswith("class 1: 24 % of diag(M)")
-    assert summary(prior).endswith("other class 1.6 %")
+    assert Overview.of(prior).line.startswith("class 1: 24 % of diag(M)")
+    assert Overview.of(prior).line.endswith("other class 1.6 %")
     whole = agop.AGOP(patches(2, 1)[1:], 50)
-    assert summary(whole) == "all samples: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left"
-    assert by_class(whole) == []
+    assert Overview.of(whole).line == "all samples: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left"
+    assert Overview.of(whole).classes == ()
 
 
-def test_classes_with_few_samples_are_listed_but_not_compared():
+def test_classes_with_few_samples_are_listed_last_and_not_compared():
     """The map of a few samples is always concentrated."""
-    prior = of_classes(patches(4, 3), [50, 50, 0, 19])
-    assert [(row.name, row.samples) for row in by_class(prior)] == [("class 3", 19), ("class 0", 50), ("class 1", 50)]
-    assert summary(prior).startswith("class 0: 1.6 %")
-    assert summary(of_classes(patches(2, 1), [5, 5])).startswith("all samples:")
-    assert summary(of_classes(patches(2, 1), [50, 5])).startswith("all samples:")
+    prior = of_classes(patches(4, 1), [50, 19, 0, 50])
+    assert [(part.label, part.samples) for part in Overview.of(prior).classes] == [
+        ("class 0", 50), ("class 3", 50), ("class 1", 19),
+    ]  # fmt: skip
+    assert Overview.of(prior).line.startswith("class 0: 1.6 %")
+    assert Overview.of(of_classes(patches(2, 1), [5, 5])).line.startswith("all samples:")
+    assert Overview.of(of_classes(patches(2, 1), [50, 5])).line.startswith("all samples:")
 
 
 def test_a_map_of_zeros_has_no_share():
@@ -139,10 +143,11 @@ def test_a_map_of_zeros_has_no_share():
     maps = patches(3, 1)
     maps[0] = 0
     prior = of_classes(maps, [50, 50, 50])
-    assert by_class(prior)[-1].place == "all zero"
-    assert math.isnan(by_class(prior)[-1].share)
-    assert summary(prior).endswith("other class 1.6 %")
-    assert summary(agop.AGOP(torch.zeros(1, 8, 8), 50)).startswith("diag(M) is zero")
+    zero = next(part for part in Overview.of(prior).classes if part.index == 0)
+    assert zero.hot.place == "all zero"
+    assert math.isnan(zero.hot.share)
+    assert Overview.of(prior).line.endswith("other class 1.6 %")
+    assert Overview.of(agop.AGOP(torch.zeros(1, 8, 8), 50)).line.startswith("diag(M) is zero")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +166,6 @@ def test_few_samples_are_stated_with_what_is_enough(counts, message):
 
 def test_all_samples_are_one_map():
     prior = of_classes(patches(2, 1), [50, 150])
-    hot = over_all(prior)
-    assert (hot.name, hot.samples, hot.place) == ("all samples", 200, "lower left")
-    assert hot.share == pytest.approx(concentration(prior.map).share)
+    part = Overview.of(prior).whole
+    assert (part.label, part.samples, part.hot.place) == ("all samples", 200, "lower left")
+    assert part.hot == concentration(prior.map)
