@@ -111,7 +111,8 @@ def few_samples(prior: AGOP) -> str:
     if prior.count < _ENOUGH:
         return f"{prior.count:,} samples were counted, which is few: use {_ENOUGH} or more"
     counts = [] if prior.class_counts is None else prior.class_counts.tolist()
-    few = [_class_label(prior, index) for index, count in enumerate(counts) if count < _ENOUGH_IN_CLASS]
+    least = 0 if prior.provenance.labelled else 1  # without labels, nothing says that a class should occur
+    few = [_class_label(prior, index) for index, count in enumerate(counts) if least <= count < _ENOUGH_IN_CLASS]
     if not few:
         return ""
     names = ", ".join(few[:5]) + (", …" if len(few) > 5 else "")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Pictures in one overview: all samples, and the most concentrated classes.
 _MOST = 24
 # Ends and middle of matplotlib's inferno.
-_COLOURS = {"black": "#000004", "mid": "#bb3754", "white": "#fcffa4"}
+_BLACK, _MIDDLE, _WHITE = "#000004", "#bb3754", "#fcffa4"
 _FIGURE = (
     '<figure style="margin:0"><figcaption>{caption}</figcaption>'
     '<img alt="{caption}" style="width:150px;image-rendering:pixelated" src="data:image/png;base64,{png}"></figure>'
@@ -35,7 +35,7 @@ def picture(saliency: Tensor) -> Image.Image:
     """Picture of a map (H,W). The brightest colour is its maximum, the scale a square root: the RMS gradient."""
     strength = saliency.double().sqrt()
     gray = (255 * strength / strength.max().clamp(min=1e-300)).round().byte()
-    return ImageOps.colorize(Image.fromarray(gray.numpy()), **_COLOURS)
+    return ImageOps.colorize(Image.fromarray(gray.numpy()), _BLACK, _WHITE, _MIDDLE)
 
 
 def html_of(prior: AGOP) -> str:

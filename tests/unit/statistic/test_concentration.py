@@ -1,6 +1,7 @@
 """Concentration of diag(M): laws, the slow twin, and the words."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -151,15 +152,18 @@ def test_a_map_of_zeros_has_no_share():
 
 
 @pytest.mark.parametrize(
-    ("counts", "message"),
+    ("counts", "labelled", "message"),
     [
-        ([60, 40], ""),
-        ([60, 39], "99 samples were counted, which is few: use 100 or more"),
-        ([90, 19, 0], "2 of 3 classes have fewer than 20 samples (class 1, class 2)"),
+        ([60, 40], 100, ""),
+        ([60, 39], 100, "99 samples were counted, which is few: use 100 or more"),
+        ([90, 19, 0], 150, "2 of 3 classes have fewer than 20 samples (class 1, class 2)"),
+        ([90, 19, 0], None, "1 of 3 classes have fewer than 20 samples (class 1)"),
+        ([100, 0], None, ""),
     ],
 )
-def test_few_samples_are_stated_with_what_is_enough(counts, message):
-    text = few_samples(of_classes(torch.ones(len(counts), 4, 4), counts))
+def test_few_samples_are_stated_with_what_is_enough(counts, labelled, message):
+    prior = of_classes(torch.ones(len(counts), 4, 4), counts)
+    text = few_samples(replace(prior, provenance=replace(prior.provenance, labelled=labelled)))
     assert message in text
     assert bool(message) == bool(text)
 
