@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _MOST = 24
 # Ends and middle of matplotlib's inferno.
 _BLACK, _MIDDLE, _WHITE = "#000004", "#bb3754", "#fcffa4"
+_ROW = '<tr><th style="text-align:left">{name}</th><td style="text-align:left">{text}</td></tr>'
 _FIGURE = (
-    '<figure style="margin:0"><figcaption>{caption}</figcaption>'
+    '<figure style="margin:0;width:150px"><figcaption>{caption}</figcaption>'
     '<img alt="{caption}" style="width:150px;image-rendering:pixelated" src="data:image/png;base64,{png}"></figure>'
 )
 
@@ -41,10 +42,7 @@ def picture(saliency: Tensor) -> Image.Image:
 def html_of(prior: AGOP) -> str:
     """HTML of an AGOP: what it holds, its concentration, and its maps."""
     overview = Overview.of(prior)
-    rows = "".join(
-        f'<tr><th style="text-align:left">{html.escape(name)}</th><td style="text-align:left">{html.escape(text)}</td>'
-        for name, text in facts(prior).items()
-    )
+    rows = "".join(_ROW.format(name=html.escape(name), text=html.escape(text)) for name, text in facts(prior).items())
     figures = "".join(
         _FIGURE.format(caption=html.escape(caption), png=base64.b64encode(png(image)).decode())
         for caption, image in panels(prior, overview)
