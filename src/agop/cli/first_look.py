@@ -50,23 +50,23 @@ def look_at(
     from agop.pictures.folders import ImageFolder
 
     if size is None:
-        reject(enlargement(images), force)
+        _reject(enlargement(images), force)
     classes = _count_classes(model, images, batch_size)
     if not all_samples:
-        reject(wrong_folders(images, classes), force)
-        reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
+        _reject(wrong_folders(images, classes), force)
+        _reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
     elif len(images.classes) not in (0, classes):
-        reject(f"{_mismatch(images, classes)}: images are counted without labels", force=True)
+        _warn(f"{_mismatch(images, classes)}: images are counted without labels")
         images = ImageFolder(images.folder, images.preprocessing)
     return images, classes
 
 
-def reject(problem: str, force: bool) -> None:
-    """Raise if there is a problem. With `force`, warn instead, once under torchrun."""
+def _reject(problem: str, force: bool) -> None:
+    """Raise if there is a problem; warn instead with `force`."""
     if problem and not force:
         raise InputError(f"{problem} (--force fits anyway)")
-    if problem and torchrun_rank()[0] == 0:
-        warn(problem)
+    if problem:
+        _warn(problem)
 
 
 def enlargement(images: ImageFolder) -> str:
@@ -107,6 +107,12 @@ def chance(correct: int, seen: int, classes: int, images: ImageFolder, weights: 
         f"for {classes} classes: {forgotten}are size, mean and std as in training, and are the class folders "
         f"{_listed(images.classes)} its classes 0, 1, … in this order?"
     )
+
+
+def _warn(message: str) -> None:
+    """Warn, under torchrun only on rank 0."""
+    if torchrun_rank()[0] == 0:
+        warn(message)
 
 
 def _mismatch(images: ImageFolder, classes: int) -> str:

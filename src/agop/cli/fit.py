@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from agop.cli import options
-from agop.cli.first_look import READ_BATCH, chance, look_at, open_images, reject
+from agop.cli.first_look import READ_BATCH, chance, look_at, open_images
 from agop.cli.stopping import deferred_signals
 from agop.errors import AGOPError, warn
 from agop.system.distributed import torchrun_rank
@@ -111,9 +111,10 @@ def fit(
             part.path.unlink(missing_ok=True)
     if rank == 0:
         _print_result(prior, images, out)
-        if not all_samples and not force:  # with --force, this is a warning before the pass
-            seen, correct = prior.provenance.labelled or 0, prior.provenance.correct or 0
-            reject(chance(correct, seen, class_count, images, weights), force=True)
+        correct, labelled = prior.provenance.correct or 0, prior.provenance.labelled or 0
+        problem = chance(correct, labelled, class_count, images, weights)
+        if problem and not all_samples and not force:  # otherwise it is accepted
+            warn(problem)
 
 
 def _keeps_classes(images: ImageFolder, class_count: int) -> bool:

@@ -31,10 +31,10 @@ def facts(prior: AGOP) -> dict[str, str]:
 def preprocessing_text(fields: Mapping[str, Any]) -> str:
     """Preprocessing in words, from the fields of a `Preprocessing`: "32×32 RGB, mean 0.5, std 0.25"."""
     parts = []
-    if "size" in fields:
-        parts.append(f"{_sides(fields['size'])} {'gray' if fields.get('gray') else 'RGB'}")
-    if fields.get("resize"):
-        parts.append(f"cropped from {_sides(fields['resize'])}")
+    size, resize = fields.get("size"), fields.get("resize")
+    if size:
+        scaled = f" cut from {_sides(resize)}" if resize and resize != size else ""
+        parts.append(f"{_sides(size)} {'gray' if fields.get('gray') else 'RGB'}{scaled}")
     for name in ("mean", "std"):
         if name in fields:
             parts.append(f"{name} {','.join(f'{value:g}' for value in fields[name])}")
@@ -53,14 +53,10 @@ def _samples(prior: AGOP) -> str:
     provenance = prior.provenance
     correct = ", the correctly classified ones" if provenance.options.get("only_correct") else ""
     skipped = f"; {provenance.skipped:,} skipped: NaN or infinite gradients" if provenance.skipped else ""
-    accuracy = "" if provenance.accuracy is None else f"; {accuracy_text(prior)}"
+    accuracy = ""
+    if provenance.accuracy is not None:
+        accuracy = f"; accuracy {100 * provenance.accuracy:.1f} % of {provenance.labelled:,}"
     return f"{prior.count:,} counted{correct}{skipped}{accuracy}"
-
-
-def accuracy_text(prior: AGOP) -> str:
-    """The model's accuracy on the samples that the AGOP was made from; "accuracy unknown" without labels."""
-    accuracy, labelled = prior.provenance.accuracy, prior.provenance.labelled or 0
-    return "accuracy unknown" if accuracy is None else f"accuracy {100 * accuracy:.1f} % of {labelled:,}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

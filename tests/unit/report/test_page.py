@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from agop.pictures.colouring import Colouring
 from agop.plot import figures
 from agop.report.formats import registry
 from agop.report.numbers import number
@@ -68,6 +69,19 @@ def test_packed_maps_are_each_pixels_share_of_its_map():
     # Half a step of 255 on the square-root axis.
     roots = np.sqrt(shares.max(axis=(1, 2), keepdims=True))
     assert (abs(np.sqrt(unpack(packed, maps.shape)) - np.sqrt(shares)) <= roots * 0.51 / 255).all()
+
+
+@pytest.mark.parametrize("scale", ["own", "common"])
+def test_packed_maps_have_the_strengths_of_sheets(scale):
+    """Of each map about 40 pixels are clipped."""
+    maps = np.random.default_rng(0).random((3, 100, 100)) ** 4
+    strengths, _ = Colouring(scale).strengths({str(index): saliency for index, saliency in enumerate(maps)})
+    packed = pack_maps(maps)
+    shares = unpack(packed, maps.shape)
+    tops = np.array(packed["tops"])[:, None, None]
+    drawn = shares / tops if scale == "own" else np.sqrt(shares / tops.max())
+    assert (shares == tops).sum() > 100
+    assert np.abs(drawn - np.stack(list(strengths.values()))).max() < 1.1 / 255
 
 
 def test_all_zero_and_non_finite_maps_have_no_shares():

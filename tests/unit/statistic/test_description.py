@@ -18,9 +18,10 @@ from tests.unit.statistic.test_provenance import FULL
         (agop.Preprocessing((8, 8), gray=True), "8×8 gray, mean 0, std 1"),
         (
             agop.Preprocessing((224, 224), (0.485, 0.456, 0.406), (0.2, 0.2, 0.2), resize=256),
-            "224×224 RGB, cropped from 256, mean 0.485,0.456,0.406, std 0.2,0.2,0.2",
+            "224×224 RGB cut from 256, mean 0.485,0.456,0.406, std 0.2,0.2,0.2",
         ),
-        (agop.Preprocessing((32, 32), resize=(40, 48)), "32×32 RGB, cropped from 40×48, mean 0, std 1"),
+        (agop.Preprocessing((32, 32), resize=(40, 48)), "32×32 RGB cut from 40×48, mean 0, std 1"),
+        (agop.Preprocessing((32, 32), resize=(32, 32)), "32×32 RGB, mean 0, std 1"),
     ],
 )
 def test_preprocessing_in_words(preprocessing, text):
