@@ -193,9 +193,11 @@ def test_command_line_options_override_the_model_preprocessing(transformers, tmp
     assert preprocessing(spec, None, None, None, False) == default
     assert preprocessing(spec, "64x96", None, None, False) == Preprocessing((64, 96), default.mean, default.std)
     assert preprocessing(spec, None, "0.1", None, False).mean == (0.1,)
-    gray = preprocessing(spec, None, None, "0.2", True)
+    with pytest.warns(AGOPWarning, match=r"assuming mean 0\): pass --mean as in training"):
+        gray = preprocessing(spec, None, None, "0.2", True)
     assert (gray.gray, gray.mean, gray.std, gray.size) == (True, (0.0,), (0.2,), (32, 40))
-    assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
+    with pytest.warns(AGOPWarning, match="pass --size, --mean and --std as in training"):
+        assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
 
 
 def test_prior_of_an_older_version_without_resize_still_matches():

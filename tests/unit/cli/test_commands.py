@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     (folder / "raises.py").write_text("def make():\n    1 / 0\ndef needs(x):\n    pass\n")
     (folder / "broken_syntax.py").write_text("def make(:\n")
     (folder / "needs_package.py").write_text("import no_such_package\n")
-    assert "of 60" in run_checked("fit", MODEL[0], "data", *MODEL[1:], "--per-class", folder=folder).stdout
+    assert "of 60" in run_checked("fit", MODEL[0], "data", *MODEL[1:], folder=folder).stdout
     return folder
 
 
@@ -107,17 +107,19 @@ def test_fit_skips_unreadable_images_with_a_warning(folder):
     result = run_checked("fit", MODEL[0], *arguments, folder=folder)
     assert "1 of 2" in result.stdout
     assert "text.png can't be read as an image" in result.stderr
-    assert "1 class folder" in result.stderr
+    assert "mixed has 1 class folder (a), the model 2 classes: images are counted without labels" in result.stderr
+    assert "accuracy: unknown" in result.stdout
 
 
 def test_exception_of_the_model_is_one_line_without_AGOP_TRACEBACK(folder):
     (folder / "bug.py").write_text(
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        {}['key']\n"
     )
-    result = run("fit", "bug:M", "data", "--size", "8", folder=folder)
+    arguments = ("fit", "bug:M", "data", "--size", "8", "--mean", "0", "--std", "1")
+    result = run(*arguments, folder=folder)
     assert result.stderr == "error: KeyError: 'key' (set AGOP_TRACEBACK=1 for the traceback)\n"
     with pytest.raises(KeyError):
-        run("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1")
+        run(*arguments, folder=folder, AGOP_TRACEBACK="1")
 
 
 def test_version_list_and_help():
