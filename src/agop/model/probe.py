@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from agop.errors import InputError, ModelError
 from agop.model.outputs import LogitSource
-from agop.model.targets import check_range, class_count, logits_of, predicted, selection
+from agop.model.targets import Target, check_range, class_count, logits_of, predicted, selection, target_indices
 from agop.model.undisturbed import Parts, undisturbed
 
 # Default number of input values per pass. Larger passes weren't faster on a CPU.
@@ -132,11 +132,11 @@ def probing(model: nn.Module) -> Iterator[Probe]:
         yield Probe(model, parts, LogitSource(parts.modules, bypasses))
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
+def input_gradients(model: nn.Module, images: Tensor, targets: Target = None) -> Gradients:
     """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass."""
     check_images(images)
     with probing(model) as probe:
-        return probe.gradients(images, targets)
+        return probe.gradients(images, target_indices(targets, len(images)))
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:

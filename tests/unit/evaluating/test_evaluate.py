@@ -3,6 +3,7 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,6 +101,13 @@ def test_methods_may_be_configured_and_masks_have_any_dtype(model):
     evaluation = evaluate(model, MASKS.bfloat16(), agop.methods.IntegratedGradients(steps=2), labels=LABELS)
     assert {name: list(scores) for name, scores in evaluation.scores.items()} == {"integrated-gradients": ["iou"]}
     assert evaluation.accuracy == accuracy(model)
+
+
+@pytest.mark.parametrize("target", [np.int64(1), torch.tensor(1), [1] * 6], ids=repr)
+def test_target_is_an_integer_of_any_library_or_one_per_image(model, target):
+    scores = [evaluate(model, target=each, metrics=["energy", "deletion"]).scores["vanilla"] for each in (1, target)]
+    assert all(torch.equal(scores[0][metric], scores[1][metric]) for metric in ("energy", "deletion"))
+    assert torch.equal(agop.input_gradients(model, IMAGES, target).values, agop.input_gradients(model, IMAGES, 1).values)
 
 
 class Nameless(agop.methods.Method):
