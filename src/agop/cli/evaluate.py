@@ -34,7 +34,7 @@ def evaluate(
     first: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -60,7 +60,7 @@ def evaluate(
     check_place(out, name)
     prior_classes = statistic.provenance.data.classes if statistic else ()
     data = load_image_mask_pairs(pictures, masks, how, threshold, first, prior_classes)
-    network = options.load_model_on_device(model, weights, classes, device)
+    network = options.load_model_on_device(model, weights, num_classes, device)
     evaluation = score(
         network, data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,

@@ -27,7 +27,7 @@ def explain(
     target: Annotated[int | None, typer.Option(help="Class to explain, by number. Default: the predicted one.")] = None,
     layer: options.Layer = None,
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -53,7 +53,7 @@ def explain(
     preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, preprocessing)
     files = _image_files(images)
-    network = options.load_model_on_device(model, weights, classes, device)
+    network = options.load_model_on_device(model, weights, num_classes, device)
     explainer = Explainer(
         network, names, preprocessing, statistic, target, layer, batch_size, class_names(statistic)
     )  # fmt: skip

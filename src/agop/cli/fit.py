@@ -35,7 +35,7 @@ def fit(
     data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
     out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -62,7 +62,7 @@ def fit(
         if rank == 0:
             options.check_out(out)
         images = ClassFolders(data, preprocessing)
-        loaded = options.load_model_on_device(model, weights, classes, device)
+        loaded = options.load_model_on_device(model, weights, num_classes, device)
         rule: dict[str, Any] = {
             "only_correct": not all_samples,
             "per_class": per_class,

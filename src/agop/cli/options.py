@@ -26,8 +26,12 @@ Model = Annotated[
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
-Classes = Annotated[
+NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
 ]
 Size = Annotated[
     str | None,
@@ -115,13 +119,13 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
-def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
+def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:
     """The model of a spec, on the device; default: the GPU if there is one."""
     import torch
 
     from agop.networks import load_model
 
-    model = load_model(spec, weights, classes)
+    model = load_model(spec, weights, num_classes)
     if device is None:
         return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:

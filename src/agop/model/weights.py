@@ -26,7 +26,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     try:
         missing, unexpected = model.load_state_dict(state_dict(path), strict=False)
     except RuntimeError as error:
-        raise ModelError(f"{path} does not match the model (for other classes, give --classes): {error}") from error
+        raise ModelError(f"{path} does not match the model (for other classes, give --num-classes): {error}") from error
     check_complete(path, missing, unexpected)
 
 

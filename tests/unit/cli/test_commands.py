@@ -135,7 +135,7 @@ def test_version_list_and_help():
         (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
-        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for a library's models"),
+        (["fit", "agop.networks:CNN8by8", "data", "--num-classes", "5"], "--num-classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),
         (["explain", "agop.networks:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),

@@ -87,7 +87,7 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     Path("text.safetensors").write_text("hello")
     for file, error, message in [
         ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
-        ("other.pt", ModelError, "does not match the model.*it lacks|--classes"),
+        ("other.pt", ModelError, "does not match the model.*it lacks|--num-classes"),
         ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
         ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
@@ -227,12 +227,12 @@ BESIDE_TORCHVISION = """
         import timm, torchvision
     except Exception as error:
         sys.exit(f"can't be imported: {type(error).__name__}: {error}")
-    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", classes=7)
+    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", num_classes=7)
     ours.load_state_dict(theirs.state_dict())
     torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
     assert load_model("torchvision:resnet18", f"{folder}/thousand.pth").fc.out_features == 1000
     torch.save(timm.create_model("resnet18", num_classes=3).state_dict(), f"{folder}/timm.pth")
-    assert load_model("timm:resnet18", f"{folder}/timm.pth", classes=3).num_classes == 3
+    assert load_model("timm:resnet18", f"{folder}/timm.pth", num_classes=3).num_classes == 3
     try:
         load_model("timm:resnet18")
     except agop.AGOPError as error:
