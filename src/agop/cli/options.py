@@ -78,8 +78,8 @@ def preprocessing(
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
     else:
         defaults = _from_shape(prior, options)
-    if gray and not defaults.gray:
-        defaults = replace(defaults, gray=True, mean=(0.0,), std=(1.0,))
+    if (gray or (prior is not None and len(prior.diagonal) == 1)) and not defaults.gray:
+        defaults = _for_gray_images(defaults, options)
     return replace(defaults, **options)
 
 
@@ -104,6 +104,20 @@ def _from_shape(prior: AGOP | None, options: Collection[str]) -> Preprocessing:
             f"pass {' and '.join(f'--{name}' for name in missing)} as in training"
         )
     return Preprocessing((height, width), gray=channels == 1)
+
+
+def _for_gray_images(preprocessing: Preprocessing, options: Collection[str]) -> Preprocessing:
+    """The preprocessing with one channel. Warns if a mean or std of three channels has to be replaced by an option."""
+    one_channel = {"mean": (0.0,), "std": (1.0,)}
+    replaced = {name: value for name, value in one_channel.items() if len(getattr(preprocessing, name)) > 1}
+    missing = [name for name in replaced if name not in options]
+    if missing:
+        assumed = ", ".join(f"{name} {replaced[name][0]:g}" for name in missing)
+        warn(
+            f"the model's preprocessing is for RGB images (assuming {assumed} for gray ones): "
+            f"pass {' and '.join(f'--{name}' for name in missing)} as in training"
+        )
+    return replace(preprocessing, gray=True, **replaced)  # type: ignore[arg-type]  # only mean and std
 
 
 def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessing) -> None:
