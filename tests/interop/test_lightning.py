@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, ModelError, NoSamplesError
 from agop.interop.lightning import AGOPCallback, check_strategy
+from agop.networks import load_model
 from tests import zoo
 from tests.interop.agops import assert_equal_agops, trained_state
 from tests.state import assert_same, same
@@ -471,6 +472,13 @@ def test_nan_skip_skips_the_sample():
     callback = AGOPCallback(out=None, only_correct=False, nan="skip")
     fit(callback, module=IgnoresBatch(), train=DataLoader([images], batch_size=None), max_epochs=1)
     assert (callback.prior.count, callback.prior.provenance.skipped) == (3, 1)
+
+
+def test_weights_of_a_module_s_part_load_from_its_checkpoint(tmp_path):
+    module, trainer = fit(AGOPCallback(out=None), max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = load_model("tests.zoo:batch_normed", tmp_path / "last.ckpt")
+    assert_same(loaded.state_dict(), module.net.state_dict())
 
 
 def test_options_of_the_hook_have_the_same_names_and_defaults():

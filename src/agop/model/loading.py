@@ -14,6 +14,7 @@ from agop.errors import AGOPError, InputError, MissingExtraError, ModelError
 from agop.model.exported import load_exported
 from agop.model.user_code import load_user_object
 from agop.model.weights import check_complete, load_weights, state_dict
+from agop.registry import unknown_name_error
 
 FORMS = {
     "package.module:function": "the function's return value; the current folder is searched first",
@@ -93,6 +94,8 @@ def _install(package: str) -> str:
 
 def _torchvision(name: str, pretrained: bool, num_classes: int | None) -> Any:
     models = import_library("torchvision").models
+    if name.lower() not in models.list_models():
+        raise unknown_name_error("torchvision model", name, models.list_models())
     return models.get_model(name, weights="DEFAULT" if pretrained else None, **_without_none(num_classes=num_classes))
 
 
@@ -110,10 +113,10 @@ def _hugging_face_with_weights(name: str, weights: Path, num_classes: int | None
     """Through the library, which maps older names of the same weights."""
     transformers = import_library("transformers")
     config = transformers.AutoConfig.from_pretrained(name, **_without_none(num_labels=num_classes))
-    classifier = type(transformers.AutoModelForImageClassification.from_config(config))
+    untrained = transformers.AutoModelForImageClassification.from_config(config)
     model: nn.Module
-    model, report = classifier.from_pretrained(
-        None, config=config, state_dict=state_dict(weights), output_loading_info=True
+    model, report = type(untrained).from_pretrained(
+        None, config=config, state_dict=state_dict(weights, untrained), output_loading_info=True
     )
     check_complete(weights, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]))
     return model
