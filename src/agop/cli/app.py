@@ -23,7 +23,7 @@ def app(
         ),
     ] = None,
     prior: options.Prior = None,
-    weights: Annotated[Path | None, typer.Option(help="Weights of the model, a safetensors file.")] = None,
+    weights: options.Weights = None,
     names: options.Names = None,
     num_classes: options.NumClasses = None,
     size: options.Size = None,
@@ -75,11 +75,11 @@ def load_session(
     device: str | None = None,
 ) -> Session:
     """Session with the model of the arguments, after a first pass through it."""
-    from agop.app.model_files import check_model_files
+    from agop.app.model_files import check_no_download
     from agop.app.session import Session
     from agop.statistic.agop import AGOP
 
-    check_model_files(model, weights, prior)
+    check_no_download(model, weights)
     statistic = None if prior is None else AGOP.load(prior)
     preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, preprocessing)
