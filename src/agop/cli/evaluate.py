@@ -35,6 +35,7 @@ def evaluate(
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
     weights: options.Weights = None,
     num_classes: options.NumClasses = None,
+    names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -46,6 +47,8 @@ def evaluate(
     from agop import methods
     from agop.evaluating.evaluate import evaluate as score
     from agop.evaluating.table import check_place
+    from agop.model.probe import number_of_classes
+    from agop.pictures.class_names import class_names
     from agop.pictures.image_mask_pairs import load_image_mask_pairs
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
@@ -58,9 +61,10 @@ def evaluate(
     options.warn_if_preprocessing_differs(statistic, how)
     name = pictures.resolve().name
     check_place(out, name)
-    prior_classes = statistic.provenance.data.classes if statistic else ()
-    data = load_image_mask_pairs(pictures, masks, how, threshold, first, prior_classes)
     network = options.load_model_on_device(model, weights, num_classes, device)
+    count = number_of_classes(network, how.zeros())
+    classes = class_names(statistic, names, count)
+    data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
     evaluation = score(
         network, data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
@@ -69,7 +73,7 @@ def evaluate(
     console.print(str(evaluation))
     about = {
         "command": command_line(),
-        "classes": {name: list(data.classes or prior_classes)},
+        "classes": {name: list(data.classes or classes)},
         "samples": {name: [data.names[place] for place in spread(len(data.names))]},
         "network": f"{model} on {pictures}",
     }

@@ -36,6 +36,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
     num_classes: options.NumClasses = None,
+    names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -52,6 +53,8 @@ def fit(
     device: options.Device = None,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
+    from agop.model.probe import number_of_classes
+    from agop.pictures.class_names import class_names
     from agop.pictures.folders import ClassFolders
     from agop.statistic.fitting import fit as fit_model
     from agop.system.distributed import barrier, process_group, rank_and_world_size
@@ -63,6 +66,9 @@ def fit(
             options.check_out(out)
         images = ClassFolders(data, preprocessing)
         loaded = options.load_model_on_device(model, weights, num_classes, device)
+        if names is not None or not all_samples:  # without labels, class folders may be anything
+            count = number_of_classes(loaded, preprocessing.zeros(batch_size or 1))
+            images = images.with_classes(class_names(None, names, count), count)
         rule: dict[str, Any] = {
             "only_correct": not all_samples,
             "per_class": per_class,

@@ -31,7 +31,10 @@ NumClasses = Annotated[
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
+    typer.Option(
+        help="Text file with the names of the model's classes, one per line. "
+        "Default: those of the prior, else the class folders in alphabetical order."
+    ),
 ]
 Size = Annotated[
     str | None,

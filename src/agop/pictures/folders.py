@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
+from agop.pictures.class_names import class_indices
 from agop.pictures.preprocessing import Preprocessing
 
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -28,7 +29,7 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
     def __init__(self, folder: Path, preprocessing: Preprocessing) -> None:
         if not folder.is_dir():
             raise FileError(f"{folder} is not a folder: pass a folder with a folder of images per class")
-        self.classes = sorted(child.name for child in folder.iterdir() if child.is_dir())
+        self.classes = class_folders(folder)
         self.preprocessing = preprocessing
         self.files = [(path, index) for index, name in enumerate(self.classes) for path in image_files(folder / name)]
         if not self.files:
@@ -45,6 +46,19 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
         except FileError as error:
             warn(f"skipped: {error}")
             return None
+
+    def with_classes(self, names: Sequence[str], count: int) -> ClassFolders:
+        """The images labelled by `class_indices`. Raises InputError if one is in a folder that isn't a class."""
+        index, folders = class_indices(self.classes, names, count), {self.classes[label] for _, label in self.files}
+        unknown = sorted(folders - index.keys())
+        if unknown:
+            raise InputError(
+                f"{unknown[0]} isn't one of the model's classes ({', '.join(names[:5])}): rename it, or change --names"
+            )
+        labelled = copy.copy(self)
+        labelled.files = [(path, index[self.classes[label]]) for path, label in self.files]
+        labelled.classes = list(names) or self.classes
+        return labelled
 
     def share(self, rank: int, count: int) -> ClassFolders:
         """The images of one of `count` ranks: every `count`-th."""
@@ -80,9 +94,15 @@ class Batches:
         return (batch for batch in self.loader if batch is not None)
 
 
+def class_folders(folder: Path) -> list[str]:
+    """Sorted names of the folders in a folder, without hidden ones."""
+    return sorted(child.name for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+
+
 def image_files(folder: Path) -> list[Path]:
-    """Image files below a folder, sorted by path."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    """Image files below a folder, sorted by path, without hidden ones and those in hidden folders."""
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _hash(content: bytes) -> str:
