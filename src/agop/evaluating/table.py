@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from agop.evaluating.cell_folder import CellScores
 from agop.evaluating.scoring import MethodScores, summary
 from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
-from agop.runs.rows import FILES, Row, collect, row
+from agop.runs.replacing import UNFINISHED, finish_replacing, new_run
+from agop.runs.rows import Row, collect, row
 from agop.runs.spec import RunSpec
 from agop.statistic.agop import AGOP
 
@@ -60,23 +60,29 @@ class Evaluation:
         ]
 
     def save(self, folder: str | os.PathLike[str], name: str = "own", **about: Any) -> None:
-        """Write a run folder for `agop report`; `name` is the name of the data, `about` adds to about.json."""
+        """Write a run folder for `agop report`; `name` is the name of the data, `about` adds to about.json.
+
+        An earlier evaluation in the folder is replaced. If that is interrupted, one of the two is complete.
+        """
         check_place(folder, name)
-        path, metrics, count = Path(folder), list(self.results[0].scores[self.masks]), self._count
+        metrics = tuple(self.results[0].scores[self.masks])
         spec = RunSpec(
-            BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
-            test_images=count, intervals="samples", steps=self.steps,
+            BENCHMARK, (name,), ("given",), 1, tuple(self.scores), metrics, self.masks, epochs=0,
+            test_images=self._count, intervals="samples", steps=self.steps,
         )  # fmt: skip
-        (cell,) = spec.cells()
-        _remove_earlier(path)
         defaults = {
             "command": "agop.evaluate(…)",
             "methods": all_methods.descriptions(spec.methods),
             "metrics": {metric: all_metrics.get(metric).described(self.steps) for metric in metrics},
         }
-        save_about(path, **(defaults | about))
-        spec.save(path)
+        with new_run(Path(folder)) as path:
+            self._write(path, spec, defaults | about)
+
+    def _write(self, path: Path, spec: RunSpec, about: dict[str, Any]) -> None:
+        (cell,) = spec.cells()
         place = path / "cells" / cell.name
+        save_about(path, **about)
+        spec.save(path)
         self.gallery.save(place)
         if self.prior is not None:
             self.prior.save(place / "agop.safetensors")
@@ -126,14 +132,8 @@ def check_place(folder: str | os.PathLike[str], name: str) -> None:
     path = Path(folder)
     if not name or "/" in name:
         raise InputError(f"name is {name!r}: pass a name without /, it becomes part of a folder's name")
+    finish_replacing(path)
     if (path / "spec.json").exists() and RunSpec.load(path).benchmark == BENCHMARK:
         return
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(child.name != UNFINISHED for child in path.iterdir())):
         raise InputError(f"{folder} already exists and isn't an evaluation: choose another folder")
-
-
-def _remove_earlier(folder: Path) -> None:
-    """Delete the files of an earlier evaluation: its results must never mix with new ones."""
-    shutil.rmtree(folder / "cells", ignore_errors=True)
-    for name in (*FILES, "spec.json", "index.html"):
-        (folder / name).unlink(missing_ok=True)

@@ -207,14 +207,28 @@ def test_folder_that_is_not_an_evaluation_is_not_overwritten(model, tmp_path):
     assert [path.name for path in (tmp_path / "run" / "cells").iterdir()] == ["two-given-000"]
 
 
-def test_interrupted_save_never_mixes_old_results_with_new_ones(model, tmp_path, monkeypatch):
+def test_interrupted_save_keeps_the_earlier_evaluation(model, tmp_path, monkeypatch):
     predicted = model(IMAGES).argmax(1)
     evaluate(model, labels=(predicted + 1) % 3).save(tmp_path / "run")
     evaluation = evaluate(model, labels=predicted)
-    monkeypatch.setattr("agop.evaluating.table.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        evaluation.save(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("agop.evaluating.table.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            evaluation.save(tmp_path / "run")
+    assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 0.0
+    evaluation.save(tmp_path / "run")
     assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0
+
+
+def test_leftovers_of_a_killed_evaluation_are_replaced(model, tmp_path):
+    """Killed while writing, and after that: before the files were moved into place."""
+    evaluation = evaluate(model)
+    (tmp_path / "part" / ".new.part" / "cells").mkdir(parents=True)
+    evaluation.save(tmp_path / "whole" / ".new", "killed")
+    assert Run(tmp_path / "whole").spec.scenarios == ("killed",)
+    for folder in ("part", "whole"):
+        evaluation.save(tmp_path / folder, "mine")
+        assert Run(tmp_path / folder).spec.scenarios == ("mine",)
 
 
 def test_model_without_gradients_is_evaluated_by_methods_that_need_none():
