@@ -31,6 +31,9 @@ def evaluate(
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,
+    controls: Annotated[
+        bool, typer.Option(help="Also score maps that don't depend on the model: a central blob and the mean mask.")
+    ] = True,
     first: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
     weights: options.Weights = None,
@@ -50,6 +53,8 @@ def evaluate(
     from agop.model.probe import number_of_classes
     from agop.pictures.class_names import class_names
     from agop.pictures.image_mask_pairs import load_image_mask_pairs
+    from agop.report.advice import advice
+    from agop.report.run import Run
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
     from agop.statistic.agop import AGOP
@@ -67,7 +72,7 @@ def evaluate(
     data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
     evaluation = score(
         network, data.images, data.masks, method, statistic, metric,
-        layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
+        layer=layer, batch_size=batch_size, steps=steps, labels=data.labels, controls=controls,
     )  # fmt: skip
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(str(evaluation))
@@ -78,7 +83,8 @@ def evaluate(
         "network": f"{model} on {pictures}",
     }
     _with_original_colours(evaluation, data, how).save(out, name, **about)
-    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
+    console.print(f"\nIn short: {advice(Run(out))}")
+    console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 
 def _with_original_colours(evaluation: Evaluation, data: ImageMaskPairs, how: Preprocessing) -> Evaluation:

@@ -14,6 +14,7 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluating.cell_folder import CellScores
+from agop.evaluating.score_text import score_lines
 from agop.evaluating.scoring import MethodScores, summary
 from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
@@ -23,6 +24,8 @@ from agop.runs.spec import RunSpec
 from agop.statistic.agop import AGOP
 
 BENCHMARK = "evaluation"
+# Instead of a benchmark's mean mask, which is that of its training data.
+_MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every image."
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +75,7 @@ class Evaluation:
         )  # fmt: skip
         defaults = {
             "command": "agop.evaluate(…)",
-            "methods": all_methods.descriptions(spec.methods),
+            "methods": {"mean-mask": _MEAN_MASK} | all_methods.descriptions(spec.methods),
             "metrics": {metric: all_metrics.get(metric).described(self.steps) for metric in metrics},
         }
         with new_run(Path(folder)) as path:
@@ -103,13 +106,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """A table of methods by metrics, for a notebook or a prompt."""
-        names = list(self.results[0].scores[self.masks])
-        labels = [all_metrics.get(name).label for name in names]
-        lines = ["".join(f"{cell:>10}" for cell in [*labels, "ms"]).rjust(22 + 10 * (len(labels) + 1))]
-        for method, scores in self.scores.items():
-            means = [summary(scores[name], [])["value"] for name in names]
-            cells = ["–" if mean is None else f"{mean:.3f}" for mean in means] + [f"{self.milliseconds[method]:.2f}"]
-            lines.append(f"{method:22}" + "".join(f"{cell:>10}" for cell in cells))
+        metrics = [all_metrics.get(name) for name in self.results[0].scores[self.masks]]
+        lines = score_lines(self.scores, metrics, self.milliseconds, signed=self.masks == "signed")
         return "\n".join([*lines, *self._notes()])
 
     def _notes(self) -> list[str]:

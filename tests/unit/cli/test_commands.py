@@ -1,6 +1,7 @@
 """Commands on real files."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from agop.cli.options import preprocessing
 from agop.networks import load_model
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
+from agop.report.advice import advice
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
@@ -172,6 +174,8 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_m
         "--method", "agop-global", "--metric", "energy", "--out", "evaluated", folder=folder,
     )  # fmt: skip
     assert "page: agop report evaluated" in result.stdout
+    assert f"In short: {advice(Run(folder / 'evaluated'))}\n" in result.stdout
+    assert re.search(r"^mean-mask +0\.\d{3} \[0\.\d{3}, ", result.stdout, re.MULTILINE)
     rows = [json.loads(line) for line in (folder / "evaluated" / "rows.jsonl").read_text().splitlines()]
     energy = {row["method"]: row["value"] for row in rows if row["metric"] == "energy"}
     prior = agop.AGOP.load(folder / "prior.safetensors")
@@ -194,8 +198,9 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_m
 
 def accuracy_of(folder, *options):
     """Accuracy that `agop evaluate` reports for some images of class 1, with the folder of class 0 removed."""
-    arguments = (MODEL[0], "part", "masks", *MODEL[1:], "--method", "random", "--metric", "energy", *options)
-    run_checked("evaluate", *arguments, "--out", "part-scores", folder=folder)
+    arguments = (MODEL[0], "part", "masks", *MODEL[1:], "--method", "random", "--metric", "energy", "--no-controls")
+    output = run_checked("evaluate", *arguments, *options, "--out", "part-scores", folder=folder).stdout
+    assert "mean-mask" not in output
     return Run(folder / "part-scores").estimate("part", "given", "model", "accuracy").mean
 
 

@@ -12,6 +12,7 @@ from agop import metrics
 from agop.errors import InputError, PriorError
 from agop.evaluating.scoring import Entry, score
 from agop.pictures.heat import pixels
+from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec
@@ -54,17 +55,26 @@ def test_scores_equal_those_of_explain_and_the_metrics(model, prior):
     row = next(r for r in evaluation.rows() if r["method"] == "gradcam" and r["metric"] == "iou")
     assert row["value"] == pytest.approx(float(evaluation.scores["gradcam"]["iou"].nanmean()))
     assert evaluation.milliseconds["gradcam"] > 0
-    table = str(evaluation)
-    assert len(table.splitlines()) == 3
-    assert "Energy-GT" in table
-    assert "agop-weighted" in table
 
 
 def test_default_is_every_runnable_method_and_every_metric(model, prior):
-    assert list(agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou").scores) == agop.methods.names()
+    every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False)
+    assert list(every.scores) == agop.methods.names()
     without = agop.evaluate(model, IMAGES, MASKS)
     assert set(agop.methods.names()) - set(without.scores) == {"agop-weighted", "agop-global"}
     assert list(without.scores["vanilla"]) == metrics.names()
+
+
+def test_controls_are_scored_beside_the_methods(model, tmp_path):
+    """One mask for all images: only the mean mask shows that a map of it says nothing about the model."""
+    evaluation = evaluate(model, metrics=["iou", "energy"])
+    assert list(evaluation.scores) == ["vanilla", "centre", "mean-mask"]
+    assert (evaluation.scores["mean-mask"]["energy"] == 1).all()
+    assert list(evaluate(model, controls=False).scores) == ["vanilla"]
+    evaluation.save(tmp_path / "run")
+    page = registry.get("html")(Run(tmp_path / "run"))
+    assert "the mean mask of the evaluated images" in page
+    assert "mean mask of the training data" not in page
 
 
 def test_undefined_scores_are_counted_with_their_reason(model):
@@ -99,7 +109,7 @@ def test_table_shows_the_accuracy_and_the_number_of_undefined_scores(model):
 
 def test_methods_may_be_configured_and_masks_have_any_dtype(model):
     evaluation = evaluate(model, MASKS.bfloat16(), agop.methods.IntegratedGradients(steps=2), labels=LABELS)
-    assert {name: list(scores) for name, scores in evaluation.scores.items()} == {"integrated-gradients": ["iou"]}
+    assert list(evaluation.scores["integrated-gradients"]) == ["iou"]
     assert evaluation.accuracy == accuracy(model)
 
 
