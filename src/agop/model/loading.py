@@ -12,17 +12,10 @@ from torch import nn
 
 from agop.errors import AGOPError, InputError, MissingExtraError, ModelError
 from agop.model.exported import load_exported
+from agop.model.forms import FORMS
 from agop.model.user_code import load_user_object
 from agop.model.weights import check_complete, load_weights, state_dict
 from agop.registry import unknown_name_error
-
-FORMS = {
-    "package.module:function": "the function's return value; the current folder is searched first",
-    "torchvision:NAME": "a torchvision model, for example torchvision:resnet18",
-    "timm:NAME": "a timm model",
-    "hf:NAME_OR_FOLDER": "a Hugging Face image classifier",
-    "FILE.pt2": "a model saved with torch.export.save",
-}
 
 
 def load_model(spec: str, weights: str | Path | None = None, num_classes: int | None = None) -> nn.Module:
