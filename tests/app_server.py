@@ -12,6 +12,8 @@ import uuid
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+COLOURING = ("own", 98, 1, "inferno")
+
 
 @contextmanager
 def serving(folder, *arguments):
@@ -67,13 +69,13 @@ def upload(address, *files):
 def explain_event(address):
     """Id of the page's event that explains images."""
     with urllib.request.urlopen(f"{address}/config", timeout=120) as answer:
-        return next(event["id"] for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 2)
+        return next(event["id"] for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 6)
 
 
 def explain(address, paths, event, methods=("vanilla",)):
     """The server's answer to a request that explains files by their paths on the server."""
     session = uuid.uuid4().hex
-    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths], list(methods)]
+    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}} for path in paths], list(methods), *COLOURING]
     body = json.dumps({"data": data, "fn_index": event, "session_hash": session}).encode()
     assert status(f"{address}/gradio_api/queue/join", body) == 200
     with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash={session}", timeout=300) as stream:

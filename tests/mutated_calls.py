@@ -1,6 +1,5 @@
 """Command-line and app calls with mutated files: each must succeed or raise an AGOPError."""
 
-import io
 import random
 import shutil
 import warnings
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import agop
 from agop.app import example
@@ -71,7 +70,7 @@ CALLS = [
     Call("fit --weights", "w.pt", mutated_zip, lambda path: ("fit", NETWORK, "data", "--weights", path, *HOW)),
     Call("explain FILE.pt2", "model.pt2", mutated_zip, lambda path: (
         "explain", path, "data", *HOW, "--method", "vanilla")),
-    *(Call(f"explain picture.{kind}", f"picture.{kind}", None, lambda path: _explain(path)) for kind in PICTURES),
+    *(Call(f"explain picture.{kind}", f"picture.{kind}", None, _explain) for kind in PICTURES),
 ]  # fmt: skip
 APP_CALLS = [
     Call("app --prior", "prior.safetensors", mutated_safetensors, lambda path: {"prior": path}),

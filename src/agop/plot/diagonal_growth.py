@@ -13,13 +13,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from agop.errors import FileError
-from agop.plot.comparison import draw_shares
-from agop.plot.figures import LINES, bar_of_shares, figure
+from agop.pictures.colouring import Colouring
+from agop.plot.comparison import draw_maps
+from agop.plot.figures import LINES, figure, scale_bar
 from agop.statistic.agop import AGOP
 from agop.statistic.provenance import Provenance
 
 _NAME = re.compile(r"step-(\d+)(-rank\d+)?\.safetensors")
 _FEW, _SIDE = 6, 1.25
+_COLOURING = Colouring("common", percentile=100)  # the steps are compared with one another
 
 
 def snapshots_in(folder: Path) -> dict[int, list[Path]]:
@@ -41,7 +43,7 @@ def growth_figure(snapshots: dict[int, list[Path]]) -> Figure:
     parts = whole.add_gridspec(2, len(few), height_ratios=(_SIDE * height / width + 0.3, 2.2))
     panels = [whole.add_subplot(parts[0, column]) for column in range(len(few))]
     maps = {f"step {steps[index]:,}": [diagonals[index].sum(dim=0).numpy()] for index in few}
-    bar_of_shares(panels, draw_shares([[axes] for axes in panels], maps, [None]))
+    scale_bar(panels, _COLOURING, draw_maps([[axes] for axes in panels], maps, [None], _COLOURING, [None]))
     for axes, name in zip(panels, maps, strict=True):
         axes.set_title(name, fontsize="small")
     axes = whole.add_subplot(parts[1, :])
