@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
 
 Names = list[str] | None
-Method = Annotated[Names, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")]
+Method = Annotated[
+    Names,
+    typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
+]
 Metric = Annotated[Names, typer.Option(help="Only this metric; repeatable.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in the run folder.")]
