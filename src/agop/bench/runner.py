@@ -16,10 +16,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agop.bench.workers import run_tasks
 from agop.errors import FileError
 from agop.runs.rows import collect
 from agop.runs.spec import Cell, RunSpec
+from agop.system.workers import run_tasks
 
 # A kill loses the unfinished trainings of a group; beyond five, training together gains little.
 _MOST_TOGETHER = 5
