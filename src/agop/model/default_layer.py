@@ -58,7 +58,9 @@ def _block(probe: Probe, image: Tensor, convolution: nn.Module, shape: torch.Siz
             and (len(output), *output.shape[2:]) == (len(image), *shape[2:])
         )
 
-    with captured((m for m in probe.model.modules() if m is not probe.model), same_size) as outputs:
+    # A scripted module takes no hooks.
+    inside = [m for m in probe.model.modules() if m is not probe.model and not isinstance(m, torch.jit.ScriptModule)]
+    with captured(inside, same_size) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
     modules = list(outputs)
     candidates = modules[modules.index(convolution) :]

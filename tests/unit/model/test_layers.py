@@ -87,14 +87,15 @@ def normed(*more):
         (lambda: normed(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1)), "2"),
         (lambda: classifier(TwoBranches()), "0"),
         (lambda: classifier(nn.Sequential(TwoBranches(), nn.Dropout())), "0"),
+        (lambda: normed(torch.jit.script(nn.Conv2d(4, 4, 1))), "2"),
         (SharedActivation, "norm"),
         (Backwards, "last"),
         (WithBranch, "conv"),
         (CNN8by8, "conv4"),
         (ResNet18, "layer4"),
     ],
-    ids=["norm and activation", "pooling", "map of 1×1", "shortcut", "stage", "shared activation", "order of execution",
-         "unused branch", "CNN8by8", "ResNet18"],
+    ids=["norm and activation", "pooling", "map of 1×1", "shortcut", "stage", "scripted", "shared activation",
+         "order of execution", "unused branch", "CNN8by8", "ResNet18"],
 )  # fmt: skip
 def test_default_layer_is_the_last_block_with_a_map_that_the_output_depends_on(build, expected):
     torch.manual_seed(0)
