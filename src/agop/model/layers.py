@@ -12,6 +12,7 @@ from agop.errors import LayerError, warn
 from agop.model.captured import Outputs, captured
 from agop.model.default_layer import default_layer
 from agop.model.feature_grid import CONVOLUTIONS, as_grid, prefix_tokens
+from agop.model.preparing import is_folded
 from agop.model.probe import Probe, at_least_float32, derivative, probing
 
 Layer = str | nn.Module | None
@@ -46,7 +47,13 @@ def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
         module = layer
         if not any(other is layer for other in modules.values()):
             raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {_candidates(modules)}")
-    _warn_if_coarse(probe, image, module, modules)
+    name = next(name for name, other in modules.items() if other is module)
+    if is_folded(module):
+        warn(
+            f"layer {name!r} of this prepared model returns the output of its batch norm: for that of the convolution, "
+            f"use prepare(model, keep=[{name!r}])"
+        )
+    _warn_if_coarse(probe, image, module, name)
     return module
 
 
@@ -84,12 +91,11 @@ def _tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
     return outputs[layer]  # type: ignore[no-any-return]
 
 
-def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, modules: dict[str, nn.Module]) -> None:
+def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, name: str) -> None:
     features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
     first = isinstance(layer, CONVOLUTIONS)
     rows, columns = as_grid(features, 1, image.shape[-2:], prefix, channels_first=first).shape[-2:]
     if min(rows, columns) < _COARSE_BELOW:
-        name = next(name for name, module in modules.items() if module is layer)
         warn(
             f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
             "GradCAM can't localise finer than that; name an earlier layer"
