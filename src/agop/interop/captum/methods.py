@@ -101,7 +101,7 @@ class CaptumMethod(Method):
         name, layer = self.attribution, getattr(self, "layer", None)
         options = {option: value for option, value in self.options.items() if takes(name, "__init__", option)}
         if takes(name, "__init__", "model"):
-            model, layer = hookable_copy(probe.model, layer, images[:1])
+            model, layer = hookable_copy(probe, layer, images[:1])
             warn_if_plain_gradient(name, model)
             return getattr(attr, name)(model, *([] if layer is None else [layer]), **options)
 
