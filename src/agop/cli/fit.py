@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.printing import plain_console
 from agop.cli.stopping import deferred_signals
 from agop.errors import AGOPError, warn
 
@@ -50,6 +50,7 @@ def fit(
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
     device: options.Device = None,
+    force: options.Force = False,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.pictures.folders import ClassFolders
@@ -60,7 +61,7 @@ def fit(
     with process_group(gpus=device is None or device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out)
+            options.check_out(out, [weights, Path(model), data], force=force)
         images = ClassFolders(data, preprocessing)
         loaded = options.load_model_on_device(model, weights, classes, device)
         rule: dict[str, Any] = {
@@ -161,7 +162,7 @@ class _Part:
 
 
 def _print_result(prior: AGOP, images: ClassFolders, data: Path, out: Path) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     console.print(f"{prior.count:,} of {len(images):,} images counted")
     provenance = prior.provenance
     if len(images.classes) != provenance.classes:

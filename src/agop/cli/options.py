@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +29,10 @@ Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++
 Classes = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
 ]
+Names = Annotated[
+    Path | None,
+    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
+]
 Size = Annotated[
     str | None,
     typer.Option(
@@ -51,6 +55,28 @@ BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files that agop didn't write.")]
+
+# How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
+_COLOURS_PANEL = "Colours of the maps"
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Percentile = Annotated[
+    float,
+    typer.Option(
+        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Opacity = Annotated[
+    float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.", rich_help_panel=_COLOURS_PANEL)
+]
+Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
@@ -69,7 +95,7 @@ def preprocessing(
     options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     recorded = _recorded(prior)
     if recorded:
-        defaults = replace(Preprocessing(), **{name: _tuple(value) for name, value in recorded.items()})
+        defaults = Preprocessing.from_dict(recorded)
     elif model.startswith(_LIBRARIES):
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
     else:
@@ -136,10 +162,19 @@ def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dic
     return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def check_out(path: Path) -> None:
-    """Raise if no file can be written to the path, before any work is done."""
+def check_out(path: Path, inputs: Iterable[Path | None] = (), *, force: bool = False) -> None:
+    """Raise if no AGOP file can be written to the path, or if it would replace something else, before any work."""
+    from agop.statistic.agop_file import is_agop_file
+    from agop.system.files import check_overwrites
+
     if path.is_dir():
         raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
+    check_writable(path)
+    check_overwrites([path], inputs, is_agop_file, force=force)
+
+
+def check_writable(path: Path) -> None:
+    """Raise if no file can be written to the path."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"can't write out {path}: {folder} isn't a writable folder")
@@ -151,11 +186,6 @@ def height_and_width(text: str) -> tuple[int, int]:
     if sides is None:
         raise InputError(f"size is {text!r}: pass 224 or HEIGHTxWIDTH, for example 64x96")
     return int(sides[1]), int(sides[2] or sides[1])
-
-
-def _tuple(value: Any) -> Any:
-    """A tuple for a list: JSON has no tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

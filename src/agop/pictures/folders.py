@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
+from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
-
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 # Files that `summary` identifies by content. With 64, an overlap of a tenth is missed once in 800 times.
 _HASHED = 64
@@ -28,7 +28,7 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
     def __init__(self, folder: Path, preprocessing: Preprocessing) -> None:
         if not folder.is_dir():
             raise FileError(f"{folder} is not a folder: pass a folder with a folder of images per class")
-        self.classes = sorted(child.name for child in folder.iterdir() if child.is_dir())
+        self.classes = class_folders(folder)
         self.preprocessing = preprocessing
         self.files = [(path, index) for index, name in enumerate(self.classes) for path in image_files(folder / name)]
         if not self.files:
@@ -57,10 +57,10 @@ class ClassFolders(Dataset[tuple[Tensor, int] | None]):
 
         Those with the smallest hashes of names are used, so that two folders that share files share hashes.
         """
-        names = [f"{self.classes[label]}/{path.name}" for path, label in self.files]
-        hashed = sorted((_hash(name.encode()), path) for name, (path, _) in zip(names, self.files, strict=True))
+        names = [os.fsencode(f"{self.classes[label]}/{path.name}") for path, label in self.files]
+        hashed = sorted((_hash(name), path) for name, (path, _) in zip(names, self.files, strict=True))
         some = [_hash(name.encode() + _content(path)) for name, path in hashed[:_HASHED]]
-        return {"count": len(names), "names": _hash(chr(0).join(names).encode()), "some": some}
+        return {"count": len(names), "names": _hash(b"\0".join(names)), "some": some}
 
     def batches(self, batch_size: int, workers: int = 0) -> Batches:
         """Batches (images, labels) in order, without unreadable images."""
@@ -78,11 +78,6 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return (batch for batch in self.loader if batch is not None)
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Image files below a folder, sorted by path."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
 def _hash(content: bytes) -> str:
