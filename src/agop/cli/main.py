@@ -22,6 +22,7 @@ from agop.cli.list import list_
 from agop.cli.merge import merge
 from agop.cli.printing import print_any_name
 from agop.cli.report import report
+from agop.cli.show import show
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
 from agop.system.versions import package_version
@@ -34,6 +35,7 @@ cli = typer.Typer(
 )
 cli.command("fit")(stoppable("nothing was written to {out}")(fit))
 cli.command("merge")(merge)
+cli.command("show")(show)
 cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("app")(page)

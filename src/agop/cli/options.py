@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agop.cli.preparation import ASSUMED, report_preprocessing, warn_if_random
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
@@ -26,12 +27,15 @@ Model = Annotated[
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
-Classes = Annotated[
+NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
+    typer.Option(
+        help="Text file with the names of the model's classes, one per line. "
+        "Default: those of the prior, else the class folders in alphabetical order."
+    ),
 ]
 Size = Annotated[
     str | None,
@@ -84,7 +88,7 @@ _LIBRARIES = ("torchvision:", "timm:", "hf:")
 def preprocessing(
     model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
 ) -> Preprocessing:
-    """How images become the model's input.
+    """How images become the model's input. Prints it, and warns about what is assumed.
 
     Options win. Defaults come from the prior's preprocessing, else the library of the model, else the prior's shape.
     """
@@ -96,13 +100,22 @@ def preprocessing(
     recorded = _recorded(prior)
     if recorded:
         defaults = Preprocessing.from_dict(recorded)
+        sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
     elif model.startswith(_LIBRARIES):
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
+        sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
     else:
-        defaults = _from_shape(prior, options)
-    if gray and not defaults.gray:
-        defaults = replace(defaults, gray=True, mean=(0.0,), std=(1.0,))
-    return replace(defaults, **options)
+        defaults = _from_shape(prior)
+        sources = {"size": ASSUMED if prior is None else "from the prior", "mean": ASSUMED, "std": ASSUMED}
+    if (gray or (prior is not None and len(prior.diagonal) == 1)) and not defaults.gray:
+        # A mean or std of three channels doesn't fit. One number stays.
+        one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
+        replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
+        defaults = replace(defaults, gray=True, **replaced)
+        sources |= dict.fromkeys(replaced, ASSUMED)
+    result = replace(defaults, **options)
+    report_preprocessing(result, sources | {name: "from options" for name in options if name in sources}, prior)
+    return result
 
 
 def _recorded(prior: AGOP | None) -> dict[str, Any]:
@@ -110,21 +123,13 @@ def _recorded(prior: AGOP | None) -> dict[str, Any]:
     return {} if prior is None else prior.provenance.data.preprocessing
 
 
-def _from_shape(prior: AGOP | None, options: Collection[str]) -> Preprocessing:
-    """Size and channels of the prior, which is all that a training hook records. Warns if mean or std is missing."""
+def _from_shape(prior: AGOP | None) -> Preprocessing:
+    """Size and channels of the prior, which is all that a training hook records."""
     from agop.pictures.preprocessing import Preprocessing
 
     if prior is None:
         return Preprocessing()
     channels, height, width = prior.diagonal.shape
-    missing = {name: value for name, value in (("mean", 0), ("std", 1)) if name not in options}
-    if missing:
-        assumed = [] if "size" in options else [f"size {height}×{width}"]
-        assumed += [f"{name} {value}" for name, value in missing.items()]
-        warn(
-            f"the prior doesn't record its preprocessing (assuming {', '.join(assumed)}): "
-            f"pass {' and '.join(f'--{name}' for name in missing)} as in training"
-        )
     return Preprocessing((height, width), gray=channels == 1)
 
 
@@ -141,13 +146,15 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
-def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
+def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:
     """The model of a spec, on the device; default: the GPU if there is one."""
     import torch
 
     from agop.networks import load_model
 
-    model = load_model(spec, weights, classes)
+    model = load_model(spec, weights, num_classes)
+    if weights is None and not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES)):
+        warn_if_random(spec, model, load_model(spec, None, num_classes))
     if device is None:
         return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:

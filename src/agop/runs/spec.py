@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agop.errors import FileError, InputError
+from agop.runs.replacing import finish_replacing
 from agop.system.files import read_bytes, write_atomically
 
 
@@ -79,6 +80,7 @@ class RunSpec:
     @classmethod
     def load(cls, folder: Path) -> RunSpec:
         """Read spec.json of a run folder."""
+        finish_replacing(folder)
         if not (folder / "spec.json").exists():
             raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         try:

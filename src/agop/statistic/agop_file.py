@@ -66,7 +66,7 @@ def is_agop_file(path: Path) -> bool:
 def add_bytes(digest: hashlib._Hash, tensor: Tensor) -> None:
     """Add a tensor's bytes to a digest."""
     # As bytes, because NumPy doesn't have all of torch's dtypes.
-    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _checksum(tensors: Tensors, values: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from agop.app import example
 from agop.app.folder import write_zip
 from agop.app.uploads import FORMATS, MOST_FILES
 from agop.cli.app import load_session
-from agop.errors import AGOPError, InputError
+from agop.errors import AGOPError, AGOPWarning, InputError
 
 
 def test_methods_that_need_a_prior_are_offered_only_with_one(session):
@@ -69,7 +69,8 @@ class Flat(torch.nn.Module):
 
 def test_failing_method_is_skipped_and_one_logit_means_two_classes(tmp_path):
     change = {"model": f"{__name__}:Flat", "prior": None, "layer": None, "names": None}
-    session = load_session(**example.ARGUMENTS | change)
+    with pytest.warns(AGOPWarning, match="random weights"):
+        session = load_session(**example.ARGUMENTS | change)
     assert session.classes == 2
     outcome = session.explain(example.images(), ["vanilla", "gradcam"])
     assert len(outcome.skipped) == 1
