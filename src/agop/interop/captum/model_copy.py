@@ -85,7 +85,8 @@ class _LayerTracer(Tracer):
 
     def __init__(self, layer: nn.Module | None) -> None:
         super().__init__()
-        self.layer, self.output = layer, None
+        self.layer = layer
+        self.output: Node | None = None
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Trace a call."""
