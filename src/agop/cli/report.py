@@ -37,5 +37,5 @@ def report(
         typer.echo(text, nl=False)
         return
     path = run / "index.html" if out is None else out
-    write_atomically(path, text.encode())
+    write_atomically(path, text.encode(errors="replace"))  # lone surrogates can't be written
     typer.echo(f"wrote {path}")
