@@ -159,7 +159,7 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
     card = page.locator(".agop-card")
     assert "L-1.png is predicted to be L" in card.inner_text()
     assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop-weighted"]
-    assert "a pixel’s share of its map" in card.inner_text()
+    assert "relative to its map’s top value" in card.inner_text()
     assert card.locator("img").evaluate_all("all => all.every(i => i.complete && i.naturalWidth === 8)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     # In one call: the page still moves as the download button appears.
@@ -171,7 +171,7 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
 def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
     (tmp_path / "names.txt").write_text("tee\nell\n")
     arguments = ("agop.networks:CNN8by8", "--weights", example.WEIGHTS, "--size", "8", "--mean", "0.5", "--std", "0.5",
-                 "--gray", "--names", "names.txt")  # fmt: skip
+                 "--gray", "--names", "names.txt", "--scale", "common", "--percentile", "30")  # fmt: skip
     with serving(tmp_path, *map(str, arguments)) as (address, _):
         page = visit(address=address)
         assert "agop.networks:CNN8by8, 2 classes, 8×8 gray; no AGOP file" in page.locator("#about").inner_text()
@@ -183,6 +183,12 @@ def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
         drop(page, example.images()[0])
         wait_for_cards(page, 1)
         assert "L-1.png is predicted to be ell" in page.locator(".agop-card").inner_text()
+        assert "a pixel’s share of its map" in page.locator(".agop-card").inner_text()
+        page.get_by_role("button", name="Colours of the maps").click()
+        assert page.locator("#percentile input[type=number]").input_value() == "30"
+        page.get_by_label("each map on its own scale").check()
+        page.locator("#explain").click()
+        page.get_by_text("relative to its map’s top value").wait_for()
         page.context.close()  # before the server ends: a page reports lost connections as errors
 
 
@@ -211,9 +217,9 @@ def test_other_sites_and_other_files_are_rejected(server):
 def explain_path(server, path):
     """The server's answer to a request that names a file as if it had been uploaded."""
     with urllib.request.urlopen(f"{server}/config", timeout=30) as answer:
-        event = next(event for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 2)
+        event = next(event for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 6)
     session = f"session-{abs(hash(path))}"
-    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}}], ["vanilla"]]
+    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}}], ["vanilla"], "own", 98, 1, "inferno"]
     body = json.dumps({"data": data, "fn_index": event["id"], "session_hash": session}).encode()
     assert status(f"{server}/gradio_api/queue/join", body) == 200
     with urllib.request.urlopen(f"{server}/gradio_api/queue/data?session_hash={session}", timeout=60) as stream:

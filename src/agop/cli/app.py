@@ -32,6 +32,10 @@ def app(
     gray: options.Gray = False,
     layer: options.Layer = None,
     device: options.Device = None,
+    scale: options.Scale = "own",
+    percentile: options.Percentile = 98.0,
+    opacity: options.Opacity = 1.0,
+    colours: options.Colours = "inferno",
     host: Annotated[
         str, typer.Option(help="Address to listen on. With another one than the default, other machines can connect.")
     ] = "127.0.0.1",
@@ -44,7 +48,9 @@ def app(
     check_installed()
     from agop.app.guard import is_local
     from agop.app.server import serve
+    from agop.pictures.colouring import Colouring
 
+    colouring = Colouring(scale, percentile, opacity, colours)
     arguments: dict[str, Any] = {
         "weights": weights, "prior": prior, "classes": classes, "mean": mean, "std": std, "layer": layer, "size": size,
         "names": names, "gray": gray,
@@ -56,7 +62,7 @@ def app(
     if not is_local(host):
         warn(f"everybody who can reach {host} can upload images to this page and see its model's results")
     examples = example.images() if model is None else []
-    serve(partial(load_session, **arguments, device=device), examples, host, port, typer.echo, browse)
+    serve(partial(load_session, **arguments, device=device), examples, host, port, typer.echo, browse, colouring)
 
 
 def load_session(

@@ -18,7 +18,7 @@ def explain(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="Method from `agop list`, or package.module:CLASS. Repeat it for a sheet of several methods. "
+            help="Method from `agop list`, or package.module:CLASS. Repeat it to compare several methods. "
             "Default: agop-weighted with --prior, vanilla without."
         ),
     ] = None,
@@ -34,16 +34,22 @@ def explain(
     gray: options.Gray = False,
     batch_size: options.BatchSize = None,
     device: options.Device = None,
+    scale: options.Scale = "own",
+    percentile: options.Percentile = 98.0,
+    opacity: options.Opacity = 1.0,
+    colours: options.Colours = "inferno",
 ) -> None:
-    """Explain images: write an overlay PNG per image, the raw maps in one file, and a JSON manifest."""
+    """Explain images: write a sheet of overlays per image, the raw maps in one file, and a JSON manifest."""
     from agop import methods
     from agop.methods.base import takes_layer
     from agop.pictures.class_names import class_names
+    from agop.pictures.colouring import Colouring
     from agop.pictures.explained import Explainer
     from agop.pictures.explanation_folder import ExplanationFolder, common_folder
     from agop.statistic.agop import AGOP
     from agop.system.progress import track
 
+    colouring = Colouring(scale, percentile, opacity, colours)
     names = method or (["agop-weighted"] if prior else ["vanilla"])
     if layer is not None and not any(takes_layer(methods.get(name)) for name in names):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(names)}: remove it")
@@ -63,7 +69,7 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    folder = ExplanationFolder(out, explainer, common_folder(files))
+    folder = ExplanationFolder(out, explainer, common_folder(files), colouring)
     for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
         folder.add(explained)
     folder.finish(options.manifest_source(model, weights, prior), skipped)

@@ -52,6 +52,27 @@ BatchSize = Annotated[
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
 
+# How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
+_COLOURS_PANEL = "Colours of the maps"
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Percentile = Annotated[
+    float,
+    typer.Option(
+        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Opacity = Annotated[
+    float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.", rich_help_panel=_COLOURS_PANEL)
+]
+Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
+
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
 
@@ -69,7 +90,7 @@ def preprocessing(
     options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     recorded = _recorded(prior)
     if recorded:
-        defaults = replace(Preprocessing(), **{name: _tuple(value) for name, value in recorded.items()})
+        defaults = Preprocessing.from_dict(recorded)
     elif model.startswith(_LIBRARIES):
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
     else:
@@ -151,11 +172,6 @@ def height_and_width(text: str) -> tuple[int, int]:
     if sides is None:
         raise InputError(f"size is {text!r}: pass 224 or HEIGHTxWIDTH, for example 64x96")
     return int(sides[1]), int(sides[2] or sides[1])
-
-
-def _tuple(value: Any) -> Any:
-    """A tuple for a list: JSON has no tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from agop.errors import InputError, ModelError
 from agop.model.outputs import LogitSource
 from agop.model.targets import check_range, class_count, logits_of, predicted, selection
-from agop.model.undisturbed import Parts, undisturbed
+from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
 
 # Default number of input values per pass. Larger passes weren't faster on a CPU.
 _VALUES_PER_PASS = {"cpu": 2**20}
@@ -45,8 +45,8 @@ def joined(parts: Sequence[Gradients]) -> Gradients:
 class Probe:
     """Logits and input gradients of a model in eval mode. Created by `probing`."""
 
-    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource) -> None:
-        self.model, self._source = model, source
+    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers) -> None:
+        self.model, self._source, self._buffers = model, source, buffers
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
         self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
@@ -77,6 +77,7 @@ class Probe:
         The model gets a copy: it may start with an in-place operation, which must not write to a leaf or to the
         caller's images.
         """
+        self._buffers.before_pass()
         try:
             output, calls = self._source.run(self.model, images.clone())
         except (RuntimeError, AssertionError) as error:
@@ -128,8 +129,8 @@ def probing(model: nn.Module) -> Iterator[Probe]:
             "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with undisturbed(parts), ExitStack() as bypasses:
-        yield Probe(model, parts, LogitSource(parts.modules, bypasses))
+    with undisturbed(parts) as buffers, ExitStack() as bypasses:
+        yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers)
 
 
 def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:

@@ -1,4 +1,4 @@
-"""A folder of explanations: an overlay or a sheet per image, the raw maps, and a manifest."""
+"""A folder of explanations: a sheet per image, the raw maps, and a manifest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor
 from agop import methods
 from agop.errors import InputError
 from agop.model.fingerprint import fingerprint
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
 from agop.pictures.explained import Explained, Explainer
-from agop.pictures.sheets import large_tile, sheet
+from agop.pictures.sheets import sheet
 from agop.system.files import write_atomically
 from agop.system.versions import package_version
 
@@ -30,8 +31,10 @@ class ExplanationFolder:
     The PNG of an image has the path of its file, relative to `root`: class folders are kept.
     """
 
-    def __init__(self, path: Path, explainer: Explainer, root: Path = Path()) -> None:
-        self.path, self.explainer, self.root = path, explainer, root
+    def __init__(
+        self, path: Path, explainer: Explainer, root: Path = Path(), colouring: Colouring = DEFAULT_COLOURING
+    ) -> None:
+        self.path, self.explainer, self.root, self.colouring = path, explainer, root, colouring
         self.entries: list[dict[str, Any]] = []
         self._maps: dict[str, list[Tensor]] = {name: [] for name in explainer.methods}
         self._names: set[str] = set()
@@ -71,9 +74,7 @@ class ExplanationFolder:
 
     def _drawn(self, explained: Explained) -> Image.Image:
         maps = {name: saliency.numpy() for name, saliency in explained.maps.items()}
-        if len(maps) == 1:
-            return large_tile(explained.picture, next(iter(maps.values())))
-        return sheet(explained.picture, maps, self.explainer.caption(explained))
+        return sheet(explained.picture, maps, self.explainer.caption(explained), self.colouring)
 
     def _configuration(self) -> dict[str, Any]:
         explainer = self.explainer
@@ -83,6 +84,7 @@ class ExplanationFolder:
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
+            "colouring": asdict(self.colouring),
             "prior_provenance": None if explainer.prior is None else explainer.prior.provenance.to_dict(),
             "maps": "maps.safetensors",
         }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from agop.errors import FileError, InputError
+from agop.system.typed_json import from_json, to_json
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -38,6 +41,8 @@ class Preprocessing:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in allowed:
                 raise InputError(f"{name} has {len(values)} values: give {' or '.join(map(str, allowed))}")
+            if not all(map(math.isfinite, values)):
+                raise InputError(f"{name} is {', '.join(map(str, values))}: give finite numbers")
         resize = (self.resize,) if isinstance(self.resize, int) else self.resize or self.size
         for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
             if min(numbers) <= 0:
@@ -94,6 +99,17 @@ class Preprocessing:
     def _full(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """One value per channel."""
         return values * (1 if self.gray or len(values) == 3 else 3)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Preprocessing:
+        """Read what `to_dict` returned, also after JSON. Raises FileError for unknown fields and invalid values."""
+        unknown = sorted(values.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise FileError(f"preprocessing has unknown fields ({', '.join(unknown)[:80]}): upgrade agop")
+        try:
+            return from_json(cls, to_json(dict(values)), "preprocessing")  # type: ignore[no-any-return]
+        except InputError as error:
+            raise FileError(f"preprocessing is invalid: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Fields for a manifest; `resize` and `interpolation` only if they differ from the default."""

@@ -10,7 +10,7 @@ import numpy as np
 from agop.report.claims.xai_tris import FIXED
 from agop.report.estimate import Estimate
 from agop.report.run import Run
-from agop.report.winners import competing, first, headline, leader, level
+from agop.report.winners import best_methods, competing, first, headline, level
 from agop.runs.controls import CONTROLS
 
 _LISTED = 4
@@ -52,12 +52,11 @@ class _Group:
     def sentence(self) -> str:
         """The best method, its lead, and any control that does as well."""
         scores = {method: score for method in self._methods() if (score := self.pooled(method)) is not None}
-        best = leader(scores, self.pooled, up=self.up)
-        if best is None:
+        tied = best_methods(scores, self.pooled, up=self.up)
+        if not tied:
             return "no method except controls has a score"
-        rest = {method: score for method, score in scores.items() if method != best}
-        controls = self._controls(best)
-        return self._lead(best, scores[best], rest, not controls) + controls
+        controls = self._controls(tied[0])
+        return self._lead(tied, scores, not controls) + controls
 
     @property
     def up(self) -> bool:
@@ -86,19 +85,18 @@ class _Group:
     def _fair(self, scenario: str, method: str) -> bool:
         return self.run.fair(scenario, _background(self.run, scenario), method, self.metric)
 
-    def _lead(self, best: str, score: Estimate, rest: dict[str, Estimate], alone: bool) -> str:
+    def _lead(self, tied: list[str], scores: dict[str, Estimate], alone: bool) -> str:
         """How far the best method is ahead; recommended only if it is `alone`, with no control as good as it."""
-        label = self.run.metrics[self.metric]["label"]
-        mean = f"{label} {score.mean:.2f}{' on average' if len(self.scenarios) > 1 else ''}"
-        second = first(rest, up=self.up)
+        best, label = tied[0], self.run.metrics[self.metric]["label"]
+        mean = f"{label} {scores[best].mean:.2f}{' on average' if len(self.scenarios) > 1 else ''}"
+        second = first({method: score for method, score in scores.items() if method != best}, up=self.up)
         lead = None if second is None else self.pooled(best, second)
-        if lead is None:
+        if second is None or lead is None:
             return f"{best} scores {mean}, with no other method to compare"
         if lead.interval is None:
-            follows = f"{second} follows with {rest[str(second)].mean:.2f}"
+            follows = f"{second} follows with {scores[second].mean:.2f}"
             unit = self.run.spec.intervals.removesuffix("s")
             return f"{best} leads with {mean}, {follows} (one {unit}: significance unknown)"
-        tied = [best, *(m for m in rest if level(self.pooled(best, m)))]
         if len(tied) == 1:
             start = f"use {best}: {mean}" if alone else f"{best} is first with {mean}"
             return f"{start}, ahead of {second} by {lead}"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _DRAWS, _MOST_DRAWN = 4000, 2000
-_NORMAL = 1.959964
+_NORMAL, _TAIL = 1.959964, 0.025
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
 
@@ -44,6 +44,14 @@ class Estimate:
             low, high = (self.mean + _stretch(count) * (end - self.mean) for end in (low, high))
         return max(float(low), self.bounds[0]), min(float(high), self.bounds[1])
 
+    def significant(self, comparisons: int = 1) -> bool:
+        """True if the mean is above zero by Student's test, at 2.5 % divided by the number of comparisons."""
+        count = len(self.values)
+        if count < 2:
+            return False
+        error = float(np.std(self.values, ddof=1)) / math.sqrt(count)
+        return self.mean > student(count - 1, _TAIL / comparisons) * error
+
     def __str__(self) -> str:
         if self.interval is None:
             return f"{self.mean:.3f}"
@@ -68,10 +76,11 @@ def _stretch(count: int) -> float:
     return student(count - 1) / _NORMAL * math.sqrt(count / (count - 1))
 
 
-def student(freedom: int) -> float:
-    """97.5th percentile of Student's t with `freedom` degrees of freedom, by integrating the density."""
-    points = np.linspace(0, 16, 40_001)
+@lru_cache(maxsize=256)
+def student(freedom: int, tail: float = _TAIL) -> float:
+    """Quantile of Student's t with `freedom` degrees of freedom and probability `tail` above it, by integration."""
+    points = np.sinh(np.linspace(0, 20, 40_001))  # dense near zero, up to 2e8 for one degree of freedom
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
     density = scale * (1 + points**2 / freedom) ** (-(freedom + 1) / 2)
-    below = np.cumsum((density[1:] + density[:-1]) / 2 * points[1])
-    return float(np.interp(0.475, below, points[1:]))
+    below = np.cumsum((density[1:] + density[:-1]) / 2 * np.diff(points))
+    return float(np.interp(0.5 - tail, below, points[1:]))

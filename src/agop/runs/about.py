@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agop.errors import InputError
 from agop.runs.records import read_record, write_record
 from agop.system.processes import available_cores
 from agop.system.versions import package_version
@@ -26,12 +25,8 @@ class MetricFacts:
 
     label: str
     higher_is_better: bool
-    bounds: tuple[float, ...] | None = None
+    bounds: tuple[float, float] | None = None
     what: str = ""
-
-    def __post_init__(self) -> None:
-        if self.bounds is not None and len(self.bounds) != 2:
-            raise InputError(f"bounds is {self.bounds}: expected two numbers")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from agop.runs.about import versions
-from agop.runs.records import damaged, digest, read_record, write_record
+from agop.runs.records import LARGEST, damaged, digest, read_record, write_record
 from agop.system.files import read_bytes
-from agop.system.typed_json import LARGEST
 
 SEAL = "cell.json"
 SCORES, PRIOR = "scores.safetensors", "agop.safetensors"

@@ -11,7 +11,7 @@ from agop.runs.cell_files import SEAL
 from agop.runs.links import refuse_links
 from agop.runs.records import read_values
 from agop.runs.spec import RunSpec
-from agop.system.typed_json import convert
+from agop.system.typed_json import from_json
 
 LOCK = ".lock"
 # What a run folder and the folder of a cell contain. A killed process may leave temporary files.
@@ -53,9 +53,10 @@ def remove_run(folder: Path) -> None:
 def _others(folder: Path) -> list[str]:
     """Paths in the folder, relative to it, that its run didn't write."""
     fix = "delete the folder yourself, or choose another --out"
+    values = read_values(folder / "spec.json", fix)
     try:
-        spec = convert(RunSpec, read_values(folder / "spec.json", fix), "spec")
-    except ValueError as error:
+        spec = from_json(RunSpec, values, "spec")
+    except (FileError, ValueError) as error:
         raise InputError(f"{folder} is not a run folder ({error}): {fix}") from error
     names = {name for cell in spec.cells() for name in (cell.name, f".{cell.name}.part")}
     paths = [path.relative_to(folder) for path in folder.rglob("*")]

@@ -6,20 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from reprlib import repr as short
+from types import NoneType
 from typing import Any
 
 from agop.errors import FileError
 from agop.runs.cell_files import SEAL, CellFiles
+from agop.runs.records import parse
 from agop.runs.spec import Cell, RunSpec
 from agop.system.files import write_atomically
-from agop.system.typed_json import convert, parse
 
 Row = dict[str, Any]
 Cells = dict[Cell, CellFiles]
 Curves = dict[tuple[str, str, str, str], dict[int, list[float]]]
 FILES = ("rows.jsonl", "timings.jsonl", "convergence.jsonl")
-_NEEDED = {"scenario": str, "background": str, "seed": int, "method": str, "metric": str, "value": float | None}
-_OPTIONAL = {"masks": str, "n": int, "undefined": dict[str, int]}
+_NEEDED = ("scenario", "background", "seed", "method", "metric", "value")
+_TYPES: dict[str, tuple[type, ...]] = dict.fromkeys(("scenario", "background", "masks", "method", "metric"), (str,))
+_TYPES |= {"seed": (int,), "n": (int,), "step": (int,), "value": (float, int, NoneType), "undefined": (dict,)}
 
 
 def row(method: str, metric: str, value: float | None, n: int) -> Row:
@@ -61,23 +64,27 @@ def read(folder: Path, name: str = "rows.jsonl") -> list[Row]:
 
 def parsed(cells: Cells, name: str) -> list[Row]:
     """Rows of the cells, not of the collected file, which has no checksum. Raises FileError for malformed rows."""
-    needed = _NEEDED | ({"step": int} if name == "convergence.jsonl" else {})
+    needed = {*_NEEDED, "step"} if name == "convergence.jsonl" else {*_NEEDED}
     rows = []
     for cell, files in cells.items():
-        own = asdict(cell).items()
+        content, own = files.content(name), asdict(cell).items()
         with files.reading(name):
-            own_rows = [_row(line, needed, needed | _OPTIONAL) for line in files.content(name).splitlines()]
-            if not all(own <= row.items() for row in own_rows):
+            of_cell = [_row(line, needed) for line in content.splitlines()]
+            if not all(own <= row.items() for row in of_cell):
                 raise ValueError("it has rows of another cell")
-        rows += own_rows
+        rows += of_cell
     return rows
 
 
-def _row(line: bytes, needed: dict[str, Any], kinds: dict[str, Any]) -> Row:
-    values = parse(line)
-    if type(values) is not dict or not needed.keys() <= values.keys():
-        raise ValueError(f"a row isn't an object with {', '.join(needed)}")
-    return {name: convert(kinds[name], value, name) for name, value in values.items() if name in kinds}
+def _row(line: bytes, needed: set[str]) -> Row:
+    row = {name: value for name, value in parse(line).items() if name in _TYPES}
+    if not needed <= row.keys():
+        raise ValueError(f"a row lacks {min(needed - row.keys())}")
+    wrong = [name for name, value in row.items() if type(value) not in _TYPES[name]]
+    if wrong or not all(type(count) is int for count in row.get("undefined", {}).values()):
+        name = wrong[0] if wrong else "undefined"
+        raise ValueError(f"{name} of a row is {short(row[name])}")
+    return row
 
 
 def curves(rows: Iterable[Row]) -> Curves:

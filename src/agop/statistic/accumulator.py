@@ -38,6 +38,14 @@ class Accumulator:
         """Number of samples."""
         return 0 if self.counts is None else int(self.counts.sum())
 
+    def check(self, classes: int, shape: torch.Size) -> None:
+        """Raise if gradients of this shape (C,H,W) and number of classes can't be added to the earlier ones."""
+        if self.sums is not None and (self.sums.shape[1:] != shape or self.classes != classes):
+            raise InputError(
+                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
+                f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
+            )
+
     def update(self, gradients: Tensor, classes: Tensor, class_count: int) -> None:
         """Add gradients (N,C,H,W) of samples with these classes (N,)."""
         shape = gradients.shape[1:]
@@ -136,11 +144,7 @@ class Accumulator:
             self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=sums_device)
             self.counts = torch.zeros(groups, dtype=torch.long)
             self.classes = classes
-        elif self.sums.shape[1:] != shape or self.classes != classes:
-            raise InputError(
-                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
-                f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
-            )
+        self.check(classes, shape)
         self.sums = self.sums.to(sums_device)
         return self.sums, self.counts
 

@@ -66,6 +66,7 @@ def _merge_provenance(each: Sequence[Provenance], count: int, parts: Sequence[Se
         rank=None,
         ranks=None,
         parameters=None,
+        training=None,
         data=replace(first.data, pictures=None),
         merged=tuple(part for own in parts for part in own),
     )

@@ -1,84 +1,94 @@
-"""JSON from files as values of annotated types: numbers are bounded, text has no control characters."""
+"""JSON values as dataclasses: each value must have the type that the field declares."""
 
 from __future__ import annotations
 
-import json
-import re
+import math
 from dataclasses import MISSING, fields, is_dataclass
-from functools import lru_cache
-from reprlib import repr as short
-from typing import Any, get_args, get_origin, get_type_hints
+from reprlib import repr as short_repr
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-# Sums and squares of such numbers are finite.
-LARGEST, _LARGEST_INTEGER = 1e100, 2**53
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+from agop.errors import FileError
 
-
-def parse(content: bytes) -> Any:
-    """The JSON value. Raises ValueError, also for NaN, infinity and huge numbers."""
-    try:
-        return _DECODER.decode(content.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+_MOST = 2**63 - 1  # torch and NumPy count in int64
 
 
-def convert(kind: Any, value: Any, name: str) -> Any:
-    """The JSON value as the annotated type: a dataclass, tuple, dict, number or text. Raises ValueError.
-
-    Unknown keys of a dataclass are ignored. Control characters in text are replaced.
-    """
-    if kind is Any or type(value) is kind:  # not isinstance: True is an int
-        return _clean(value) if kind is str else value
-    arguments = get_args(kind)
-    if type(None) in arguments:  # X | None
-        return None if value is None else convert(arguments[0], value, name)
-    if kind is float and type(value) is int:
-        return float(value)
-    expected: Any = {tuple: list}.get(get_origin(kind), dict if is_dataclass(kind) else get_origin(kind) or kind)
-    if type(value) is not expected:
-        raise ValueError(f"{name} is {short(value)}, not {expected.__name__}")
-    return _container(kind, value, name)
+def to_json(value: Any) -> Any:
+    """The value with dataclasses as dicts, without their empty fields, and tuples as lists."""
+    if is_dataclass(value):
+        values = ((item.name, to_json(getattr(value, item.name))) for item in fields(value))
+        return {name: value for name, value in values if value not in (None, [], {})}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {name: to_json(item) for name, item in value.items()}
+    return value
 
 
-def _container(kind: Any, value: Any, name: str) -> Any:
+def from_json(kind: Any, value: Any, name: str) -> Any:
+    """The JSON value as an object of the annotated type. Raises FileError with its name if it has another type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, UnionType):
+        return _from_union(arguments, value, name)
+    if not _matches(kind, value):
+        raise FileError(f"{name} is {short_repr(value)}: expected {_json_type(kind).__name__}")
     if is_dataclass(kind):
         return _record(kind, value, name)
-    first, second = get_args(kind)  # tuple[item, ...] or dict[str, item]
-    if get_origin(kind) is tuple:
-        return tuple(convert(first, item, name) for item in value)
-    return {_clean(key): convert(second, item, f"{name}.{key}") for key, item in value.items()}
+    if origin in (tuple, list):
+        return origin(_items(arguments, value, name))
+    if origin is dict:
+        return {key: from_json(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
+    return _number(value, name) if kind in (int, float) else value
 
 
-def _clean(text: str) -> str:
-    return _CONTROL.sub("\ufffd", text)
+def _from_union(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
+    for kind in kinds:
+        if _matches(kind, value):
+            return from_json(kind, value, name)
+    expected = " or ".join(_json_type(kind).__name__ for kind in kinds if kind is not NoneType)
+    raise FileError(f"{name} is {short_repr(value)}: expected {expected}")
+
+
+def _matches(kind: Any, value: Any) -> bool:
+    """True if the value has the JSON type of a field. Not isinstance: True is an int. An int is also a float."""
+    return type(value) is _json_type(kind) or (kind is float and type(value) is int)
+
+
+def _json_type(kind: Any) -> Any:
+    origin = get_origin(kind) or kind
+    return {tuple: list}.get(origin, dict if is_dataclass(kind) else origin)
+
+
+def _number(value: Any, name: str) -> Any:
+    if isinstance(value, int) and not -_MOST <= value <= _MOST:
+        raise FileError(f"{name} has {len(str(value))} digits: expected a 64-bit integer")
+    if not math.isfinite(value):
+        raise FileError(f"{name} is {value}: expected a finite number")
+    return value
+
+
+def _items(kinds: tuple[Any, ...], values: list[Any], name: str) -> list[Any]:
+    """Items of list[X], tuple[X, ...] or tuple[X, Y]."""
+    if len(kinds) == 1 or kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(values)
+    if len(values) != len(kinds):
+        raise FileError(f"{name} has {len(values)} values: expected {len(kinds)}")
+    return [from_json(kind, item, name) for kind, item in zip(kinds, values, strict=True)]
 
 
 def _record(kind: Any, values: dict[str, Any], name: str) -> Any:
-    kinds, required = _fields(kind)
-    if missing := sorted(required - values.keys()):
-        raise ValueError(f"{name} lacks {', '.join(missing)}")
-    return kind(**{key: convert(kinds[key], values[key], f"{name}.{key}") for key in kinds if key in values})
-
-
-@lru_cache
-def _fields(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
-    """Type of each field, and the fields without a default."""
+    """A dataclass from its fields by name. Unknown keys are ignored."""
+    values = {key: value for key, value in values.items() if value is not None}
     required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}
-    return get_type_hints(kind), frozenset(required)
-
-
-def _float(text: str) -> float:
-    return float(text) if abs(float(text)) <= LARGEST else _refused(text)
-
-
-def _integer(text: str) -> Any:
-    if len(text) > 20 or abs(int(text)) > _LARGEST_INTEGER:  # int() of many digits raises
-        return _refused(text)
-    return int(text)
-
-
-def _refused(text: str) -> Any:
-    raise ValueError(f"{short(text)} is out of range")
-
-
-_DECODER = json.JSONDecoder(parse_float=_float, parse_int=_integer, parse_constant=_refused)
+    if missing := sorted(required - values.keys()):
+        raise FileError(f"{name} lacks {', '.join(missing)}")
+    types = get_type_hints(kind)
+    return kind(
+        **{
+            item.name: from_json(types[item.name], values[item.name], f"{name}.{item.name}")
+            for item in fields(kind)
+            if item.name in values
+        }
+    )

@@ -4,10 +4,12 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import agop
 from agop.networks import CNN8by8
+from agop.pictures.colouring import Colouring
 from tests.command import error_of, run_checked
 from tests.image_files import save_random
 
@@ -85,3 +87,20 @@ def test_unreadable_file_is_reported_once(folder, tmp_path):
     result, manifest = explain(folder, "photos/cut.png", "photos/disc/000.png", out=tmp_path)
     assert result.stderr.count("cut.png") == 1
     assert len(manifest["skipped"]) == 1
+
+
+def test_one_method_gives_the_image_and_a_captioned_overlay(folder, tmp_path):
+    explain(folder, "photos/disc/000.png", "--method", "vanilla", out=tmp_path)
+    with Image.open(tmp_path / "000.png") as page:
+        assert page.size == (2 * 192 + 8, 192 + 22)
+
+
+def test_colour_options_change_the_pictures_and_are_recorded(folder, tmp_path):
+    options = ("--scale", "common", "--percentile", "90", "--opacity", "0.5", "--colours", "jet")
+    _, manifest = explain(folder, "photos/disc/000.png", *options, out=tmp_path / "jet")
+    assert manifest["colouring"] == {"scale": "common", "percentile": 90.0, "opacity": 0.5, "colours": "jet"}
+    _, manifest = explain(folder, "photos/disc/000.png", out=tmp_path / "own")
+    assert Colouring(**manifest["colouring"]) == Colouring()
+    assert (tmp_path / "jet" / "000.png").read_bytes() != (tmp_path / "own" / "000.png").read_bytes()
+    message = error_of("explain", MODEL, "photos", "--colours", "jett", folder=folder)
+    assert "no colour map is named 'jett': did you mean 'jet'?" in message

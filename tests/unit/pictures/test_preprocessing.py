@@ -1,11 +1,13 @@
 """An image file becomes a model's input."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from agop.errors import FileError
+from agop.errors import FileError, InputError
 from agop.pictures.preprocessing import Preprocessing
 
 
@@ -55,3 +57,45 @@ def test_16_bit_image_is_as_bright_as_its_8_bit_version(tmp_path):
     preprocessing = Preprocessing(size=(8, 8), gray=True)
     eight, sixteen = (preprocessing.tensor(preprocessing.picture(tmp_path / f"{bits}.png")) for bits in (8, 16))
     assert torch.equal(sixteen, eight)
+
+
+@pytest.mark.parametrize(
+    "preprocessing",
+    [
+        Preprocessing(),
+        Preprocessing((24, 40), (0.4,), (0.2,), gray=True, resize=48),
+        Preprocessing((8, 8), (0, 1, 0), (1, 2, 3), resize=(9, 10), interpolation="bicubic"),
+    ],
+)
+def test_from_dict_inverts_to_dict_also_after_json(preprocessing):
+    values = preprocessing.to_dict()
+    assert Preprocessing.from_dict(values) == preprocessing
+    assert Preprocessing.from_dict(json.loads(json.dumps(values))) == preprocessing
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"colour": "red"}, r"unknown fields \(colour\): upgrade agop"),
+        ({"size": [8]}, "size has 1 values: expected 2"),
+        ({"size": [8.0, 8.0]}, "size is 8.0: expected int"),
+        ({"size": [0, 8]}, "size is 0x8: it must be above 0"),
+        ({"mean": 0.5}, "mean is 0.5: expected list"),
+        ({"mean": [0.1, 0.2]}, "mean has 2 values: give 1 or 3"),
+        ({"std": ["1"]}, "std is '1': expected float"),
+        ({"gray": 1}, "gray is 1: expected bool"),
+        ({"resize": "256"}, "resize is '256': expected int or list"),
+        ({"interpolation": "smooth"}, "interpolation is 'smooth': give one of"),
+        ({"interpolation": None, "std": [float("nan")]}, "std is nan: expected a finite number"),
+    ],
+)
+def test_invalid_recorded_values_raise_file_error(values, message):
+    with pytest.raises(FileError, match=message):
+        Preprocessing.from_dict(values)
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_mean_and_std_must_be_finite(name, value):
+    with pytest.raises(InputError, match=f"{name} is {value}: give finite numbers"):
+        Preprocessing(**{name: (value,)})

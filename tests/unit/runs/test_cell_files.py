@@ -62,11 +62,11 @@ def test_every_file_that_a_page_reads_is_verified(folder, name):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"value": "0.3"}, "value is '0.3', not float"),
+        ({"value": "0.3"}, "value of a row is '0.3'"),
         ({"seed": 1}, "rows of another cell"),
         ({"scenario": "other"}, "rows of another cell"),
-        ({"method": None}, "method is None, not str"),
-        ({"undefined": {"empty": "3"}}, "undefined.empty is '3', not int"),
+        ({"method": None}, "method of a row is None"),
+        ({"undefined": {"empty": "3"}}, "undefined of a row is {'empty': '3'}"),
     ],
 )
 def test_malformed_rows_raise_although_the_checksum_is_right(folder, row, message):

@@ -123,3 +123,21 @@ def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
         agop.fit(zoo.build("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))
+
+
+def test_batch_of_another_size_ends_fit_with_a_snapshot():
+    snapshots, loader = [], [zoo.images(4), zoo.images(4, shape=(3, 16, 16))]
+    with pytest.raises(InputError, match=r"\(3, 16, 16\)"):
+        agop.fit(zoo.build("plain"), loader, only_correct=False, progress=False, snapshot=snapshots.append)
+    assert [snapshot.count for snapshot in snapshots] == [4]
+
+
+def test_later_batches_do_not_change_a_snapshot():
+    snapshots, loader = [], zoo.images(12).split(4)
+    options = {"only_correct": False, "per_class": True, "progress": False}
+    agop.fit(zoo.build("plain"), loader, **options, snapshot=snapshots.append, snapshot_every=0)
+    for snapshot, batches_so_far in zip(snapshots, (1, 2, 3), strict=False):
+        expected = agop.fit(zoo.build("plain"), loader[:batches_so_far], **options)
+        assert int(snapshot.class_counts.sum()) == snapshot.count == expected.count
+        assert torch.equal(snapshot.class_counts, expected.class_counts)
+        torch.testing.assert_close(snapshot.class_diagonals, expected.class_diagonals, rtol=0, atol=0, equal_nan=True)

@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
+from agop.pictures.colouring import DEFAULT_COLOURING
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.numbers import counted
@@ -106,6 +107,7 @@ def _data(run: Run) -> dict[str, Any]:
         "variants": list(run.spec.sensitivity),
         "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
         "colours": base64_text(inferno()),
+        "percentile": DEFAULT_COLOURING.percentile,
     }
 
 

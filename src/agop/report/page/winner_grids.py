@@ -9,7 +9,7 @@ from agop.report.estimate import Estimate
 from agop.report.numbers import interval, number
 from agop.report.page.colours import shade
 from agop.report.run import Place, Run
-from agop.report.winners import competing, leader, level
+from agop.report.winners import best_methods, competing, level
 
 WON, LEVEL, ABOVE = "★", "≈", "▲"
 _MEANINGS = {
@@ -96,16 +96,15 @@ def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> 
     def lead(a: str, b: str) -> Estimate | None:
         return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
 
-    winner = leader({m: e for m, e in scores.items() if m in fair}, lead, up=up)
-    if winner is None:
-        return {}
-    marks = {winner: WON}
-    for method in scores.keys() - {winner}:
-        ahead = lead(method, winner)
+    best = best_methods({m: e for m, e in scores.items() if m in fair}, lead, up=up)
+    known = bool(best) and scores[best[0]].interval is not None
+    marks = dict.fromkeys(best if known else (), LEVEL) | dict.fromkeys(best[:1], WON)
+    for control in (scores.keys() - set(rivals)) if best else ():
+        ahead = lead(control, best[0])
         if level(ahead):
-            marks[method] = LEVEL
-        elif method not in rivals and ahead is not None and ahead.mean > 0:
-            marks[method] = ABOVE
+            marks[control] = LEVEL
+        elif ahead is not None and ahead.mean > 0:
+            marks[control] = ABOVE
     return marks
 
 
