@@ -234,7 +234,7 @@ def test_an_evaluation_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
     assert 'id="convergence"' not in text
     assert "claims" not in re.sub(r"<(style|script).*?</\1>", "", text, flags=re.DOTALL)
     assert "None" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    assert "written by an older version of agop" in text
+    assert "This run has no gallery" in text
     markdown = registry.get("markdown")(run)
     assert "## my scans / given\n" in markdown
     assert "claims" not in markdown
