@@ -165,7 +165,7 @@ def _spare_numpy_generator() -> Iterator[None]:
     """Let NumPy draw from a copy of its generator, which is faster than restoring the state of its own."""
     state, generator = mtrand.get_state(legacy=False), mtrand.get_bit_generator()
     if type(generator) is MT19937:
-        spare = _SPARES.pop() if _SPARES else MT19937(0)
+        spare: Any = _SPARES.pop() if _SPARES else MT19937(0)
         # A copy of the memory: setting `state` would take longer than a gradient pass of a small network.
         ctypes.memmove(spare.ctypes.state_address, generator.ctypes.state_address, _MT19937_BYTES)
     else:

@@ -48,6 +48,8 @@ class AGOP:
             classes=sums.classes,
             count=sums.count,
             skipped=sums.skipped,
+            labelled=sums.labelled or None,
+            correct=sums.correct if sums.labelled else None,
             options=options,
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,
@@ -148,6 +150,11 @@ class AGOP:
         shape = "×".join(map(str, self.diagonal.shape))
         by_class = "" if self.class_diagonals is None else f", {len(self.class_diagonals)} classes"
         return f"AGOP({shape}, {self.count:,} samples, {self.provenance.kind or 'made by hand'}{by_class})"
+
+    def _repr_html_(self) -> str:
+        from agop.statistic.drawing import html_of  # Pillow is imported only where it's used
+
+        return html_of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no checked models: models aren't pickled with their prior.

@@ -9,7 +9,7 @@ from reprlib import repr as short_repr
 from typing import Any, NoReturn
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
@@ -54,10 +54,19 @@ def read_agop_file(path: Path) -> tuple[Tensors, Provenance]:
         raise FileError(f"{path} is a corrupt AGOP file ({error}): make it again") from error
 
 
+def is_agop_file(path: Path) -> bool:
+    """True if the file's header is that of an AGOP file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return _KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
+
+
 def add_bytes(digest: hashlib._Hash, tensor: Tensor) -> None:
     """Add a tensor's bytes to a digest."""
     # As bytes, because NumPy doesn't have all of torch's dtypes.
-    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
 def _checksum(tensors: Tensors, values: dict[str, Any]) -> str:

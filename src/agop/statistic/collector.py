@@ -65,6 +65,9 @@ class Collector:
             classes,
         )
         self.sums.skipped += int((counted & ~finite).sum())
+        if truth is not None:
+            self.sums.labelled += len(truth)
+            self.sums.correct += int((gradients.targets == truth).sum())
         self.seen += len(gradients.values)
         self.consistent = True
 

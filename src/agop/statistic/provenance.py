@@ -68,8 +68,9 @@ class Provenance(_Record):
     """Where an AGOP comes from. A field is empty if it isn't known or doesn't apply.
 
     `kind` is TRAINING or CHECKPOINT, `model` the fingerprint, `classes` the number of classes, and `skipped` the number
-    of samples without finite gradients. `rank`, `ranks`, `parameters` (a digest) and `training` (a random id of the
-    hook, kept when the training is resumed) are set in snapshots only.
+    of samples without finite gradients. Of the `labelled` samples, counted or not, the model classified `correct`
+    correctly. `rank`, `ranks`, `parameters` (a digest) and `training` (a random id of the hook, kept when the training
+    is resumed) are set in snapshots only.
     """
 
     format: int = FORMAT
@@ -79,6 +80,8 @@ class Provenance(_Record):
     classes: int | None = None
     count: int | None = None
     skipped: int = 0
+    labelled: int | None = None
+    correct: int | None = None
     options: dict[str, Plain] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     steps: int | None = None
@@ -88,6 +91,11 @@ class Provenance(_Record):
     training: str | None = None
     data: DataProvenance = field(default_factory=DataProvenance)
     merged: tuple[MergedPart, ...] = ()
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the labelled samples that the model classified correctly; None without labels."""
+        return self.correct / self.labelled if self.labelled and self.correct is not None else None
 
     @classmethod
     def from_dict(cls, values: Any) -> Provenance:
@@ -101,7 +109,7 @@ class Provenance(_Record):
             raise FileError(f"provenance.kind is {short_repr(provenance.kind)}: expected {TRAINING} or {CHECKPOINT}")
         if provenance.rank is not None and not 0 <= provenance.rank < (provenance.ranks or 0):
             raise FileError(f"provenance.rank is {provenance.rank} of {provenance.ranks} ranks")
-        for name in ("classes", "count", "skipped", "steps"):
+        for name in ("classes", "count", "skipped", "labelled", "correct", "steps"):
             number = getattr(provenance, name)
             if number is not None and number < 0:
                 raise FileError(f"provenance.{name} is {number}: expected 0 or more")

@@ -18,6 +18,7 @@ from tests.image_files import save_random
 PART = "prior.part-rank0.safetensors"
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 HOW = ("--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5", "--batch-size", "1")
+PREPARED = "images: 8×8 gray, mean 0.5, std 0.5 (from options)\n"
 NETWORKS = """
 import os, signal, time
 from pathlib import Path
@@ -56,8 +57,8 @@ def folder(tmp_path):
     ("arguments", "message", "unwritten"),
     [
         ("fit networks:Stopped data --all-samples", "nothing was written to prior.safetensors", "*.safetensors"),
-        ("explain networks:Stopped data", "finished images stay in explanations/, without maps.safetensors and "
-         "manifest.json", "explanations/manifest.json"),
+        ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
+         "maps.safetensors", "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
          "no scores were written to runs/evaluation", "runs"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",
@@ -67,7 +68,7 @@ def folder(tmp_path):
 )  # fmt: skip
 def test_a_stopped_command_says_what_is_kept(folder, number, arguments, message, unwritten):
     result = run(*arguments.split(), *HOW, folder=folder, SIGNAL=str(int(number)))
-    assert (result.returncode, result.stdout) == (130, "")
+    assert (result.returncode, result.stdout) == (130, PREPARED)
     assert result.stderr.strip() == f"stopped: {message}"
     assert not list(folder.glob(unwritten))
     if PART in message:
@@ -117,7 +118,7 @@ def stop_process(*arguments, folder, when, before=("-m", "agop")):
     assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)
-    assert stdout == ""
+    assert stdout == PREPARED
     return process.returncode, stderr
 
 

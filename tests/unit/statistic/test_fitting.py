@@ -86,6 +86,25 @@ def test_nan_skip_counts_skipped_samples():
     torch.testing.assert_close(prior.diagonal, without.diagonal)
 
 
+@pytest.mark.parametrize("only_correct", [True, False])
+def test_accuracy_is_the_share_of_correct_samples_whichever_count(only_correct):
+    model, images = zoo.build("plain"), zoo.images(20)
+    labels = zoo.per_sample_loop(model, images)[1]
+    labels[:5] = (labels[:5] + 1) % 3
+    prior = agop.fit(model, [(images, labels)], only_correct=only_correct, progress=False)
+    assert prior.count == (15 if only_correct else 20)
+    assert (prior.provenance.labelled, prior.provenance.correct, prior.provenance.accuracy) == (20, 15, 0.75)
+    hook = agop.AGOPTrainingHook(model, only_correct=only_correct)
+    hook.step(images, labels)
+    assert hook.finalize().provenance.accuracy == 0.75
+
+
+def test_without_labels_the_accuracy_is_unknown():
+    prior = agop.fit(zoo.build("plain"), [zoo.images(4)], only_correct=False, progress=False)
+    assert prior.provenance.accuracy is None
+    assert "correct" not in prior.provenance.to_dict()
+
+
 def test_batch_size_bounds_the_passes_for_any_loader():
     """The result is the same, and an error still names the sample in the loader's batch."""
 
