@@ -79,7 +79,7 @@ def _check_place(folder: Path, fresh: bool) -> None:
 def _wait_for_rank_0(folder: Path, rank: int) -> None:
     """Wait until rank 0 of this job has the lock: a specification alone may be of a job that is still running."""
     deadline, lock = time.monotonic() + _START_SECONDS, folder / LOCK
-    while not (lock.exists() and lock.read_text().endswith(_job()) and (folder / "spec.json").exists()):
+    while not (lock.exists() and lock.read_text(errors="replace").endswith(_job()) and (folder / "spec.json").exists()):
         if time.monotonic() > deadline:
             raise InputError(
                 f"rank {rank} sees no {folder}/spec.json of rank 0 after {_START_SECONDS} seconds: choose an --out on "
@@ -102,7 +102,7 @@ def _check_same(spec: RunSpec, folder: Path) -> None:
 
 def _check_versions(spec: RunSpec, folder: Path, force: bool) -> None:
     """Raise, or warn with `force`, if cells would be computed with other versions than the finished ones."""
-    unfinished = missing(spec.cells(), folder)
+    unfinished = set(missing(spec.cells(), folder))
     finished = [CellFiles(folder / "cells" / cell.name) for cell in spec.cells() if cell not in unfinished]
     recorded = [About.load(folder).versions] if (folder / "about.json").exists() else []
     before = [_text(values) for values in (*recorded, *(cell.versions for cell in finished))]
