@@ -200,6 +200,29 @@ def test_command_line_options_override_the_model_preprocessing(transformers, tmp
         assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
 
 
+def test_prior_with_one_channel_makes_the_images_gray(transformers, tmp_path):
+    """A training hook records the shape of the images, but not their preprocessing."""
+    prior = agop.AGOP(torch.ones(1, 32, 32), 3)
+    for name, mean, std in (("rgb", [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]), ("gray", [0.4], [0.2])):
+        processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=mean, image_std=std)
+        processor.save_pretrained(tmp_path / name)
+    with pytest.warns(AGOPWarning, match="assuming mean 0, std 1 for gray ones"):
+        assumed = preprocessing(f"hf:{tmp_path / 'rgb'}", None, None, None, False, prior)
+    assert (assumed.gray, assumed.mean, assumed.std, assumed.size) == (True, (0.0,), (1.0,), (32, 32))
+    assert preprocessing(f"hf:{tmp_path / 'rgb'}", None, "0.3", "0.2", False, prior).mean == (0.3,)
+    known = preprocessing(f"hf:{tmp_path / 'gray'}", None, None, None, False, prior)
+    assert (known.gray, known.mean, known.std) == (True, (0.4,), (0.2,))
+
+
+def test_processor_with_one_mean_is_for_gray_images(transformers, photo, tmp_path):
+    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 40}, image_mean=[0.4], image_std=[0.2])
+    theirs = processor(Image.open(photo).convert("L"), return_tensors="pt").pixel_values.float()
+    described = agop.from_transformers(nn.Identity(), processor)
+    assert_same_input(described.images([photo]), theirs)
+    processor.save_pretrained(tmp_path)
+    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
+
+
 def test_prior_of_an_older_version_without_resize_still_matches():
     before = {"size": [8, 8], "mean": [0.5], "std": [0.5], "gray": True}
     prior = agop.AGOP(torch.ones(1, 8, 8), 3, provenance=Provenance.from_dict({"data": {"preprocessing": before}}))

@@ -21,8 +21,8 @@ LAYERS = [
     ["methods", "metrics"],
     ["explaining"],
     ["pictures"],
-    ["evaluating", "scenarios"],
-    ["bench", "report", "plot", "app", "interop"],
+    ["evaluating", "report", "scenarios"],
+    ["bench", "plot", "app", "interop"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

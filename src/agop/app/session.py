@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 from torch import nn
 
 from agop import methods
 from agop.app.uploads import MOST_FILES, read_upload
 from agop.errors import AGOPWarning, InputError
+from agop.model.probe import number_of_classes
 from agop.pictures.class_names import class_names
-from agop.pictures.explained import Explained, Explainer, count_classes
+from agop.pictures.explained import Explained, Explainer
 from agop.pictures.preprocessing import Preprocessing
 from agop.registry import unknown_name_error
 from agop.statistic.agop import AGOP
@@ -50,9 +50,10 @@ class Session:
         about: dict[str, Any],
     ) -> Session:  # fmt: skip
         """Run the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload."""
-        classes = count_classes(model, preprocessing)
+        zeros = preprocessing.zeros()
+        classes = number_of_classes(model, zeros)
         if prior is not None:
-            prior.check(model, torch.zeros(1, 1 if preprocessing.gray else 3, *preprocessing.size))
+            prior.check(model, zeros)
         explainer = Explainer(
             model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
             names=class_names(prior, names, classes, model), lenient=True,

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from agop import methods
-from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
+from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry
 from agop.methods.base import Method, missing_layer, takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients

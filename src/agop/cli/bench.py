@@ -130,8 +130,8 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
     """The specification: the paper's methods, variants and controls, and the baselines of integrated gradients."""
     from agop import methods, metrics
     from agop.bench.code import code_of
-    from agop.bench.controls import FIXED_MAPS
     from agop.bench.entries import BASELINES
+    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 

@@ -37,7 +37,7 @@ def explain(
     ] = None,
     layer: options.Layer = None,
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
     names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
@@ -52,9 +52,10 @@ def explain(
     colours: options.Colours = "inferno",
 ) -> None:
     """Explain images: write a sheet of overlays per image, index.html with all images, the raw maps, and a manifest."""
+    from agop.model.probe import number_of_classes
     from agop.pictures.class_names import class_index, class_names
     from agop.pictures.colouring import Colouring
-    from agop.pictures.explained import Explainer, count_classes
+    from agop.pictures.explained import Explainer
     from agop.pictures.explanation_folder import ExplanationFolder
     from agop.pictures.explanation_outputs import ExplanationOutputs
     from agop.pictures.predictions import label_of
@@ -77,8 +78,8 @@ def explain(
     options.check_writable(out / "index.html")
     outputs = ExplanationOutputs(out, files)
     outputs.check([*files, Path(model), weights, prior, names], force=force)
-    network = options.load_model_on_device(model, weights, classes, device)
-    class_count = count_classes(network, preprocessing)
+    network = options.load_model_on_device(model, weights, num_classes, device)
+    class_count = number_of_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, class_count, network)
     explainer = Explainer(
         network, methods, preprocessing, statistic, None if target is None else class_index(target, known), layer,

@@ -39,6 +39,7 @@ def look_at(
     model: nn.Module,
     *,
     all_samples: bool,
+    names: Path | None,
     size: str | None,
     batch_size: int | None,
     weights: Path | None,
@@ -48,11 +49,14 @@ def look_at(
 
     If all samples count, folders that don't match the classes are ignored, and the images have no labels.
     """
-    from agop.pictures.folders import ImageFolder
+    from agop.pictures.class_names import class_names
+    from agop.pictures.folders import ClassFolders, ImageFolder
 
     if size is None:
         _reject(enlargement(images), force)
     classes = _count_classes(model, images, batch_size)
+    if names is not None and isinstance(images, ClassFolders):
+        images = images.with_classes(class_names(None, names, classes), classes)
     if not all_samples:
         _reject(wrong_folders(images, classes), force)
         _reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
@@ -89,7 +93,10 @@ def wrong_folders(images: ImageFolder, classes: int) -> str:
 
     if len(images.classes) == classes:
         return ""
-    fix = "pass a folder with one folder per class, in the order of the classes, or --all-samples to ignore labels"
+    fix = (
+        "pass a folder with one folder per class, in the order of the classes, or --names FILE with the names of all "
+        "classes, or --all-samples to ignore labels"
+    )
     inside = [images.folder / name for name in images.classes]
     matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]
     if matching:

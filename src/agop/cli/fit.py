@@ -38,7 +38,8 @@ def fit(
     ],
     out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
+    names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -77,12 +78,13 @@ def fit(
     with process_group(gpus=device is None or device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out, [weights, Path(model), data], force=force)
+            options.check_out(out, [weights, Path(model), data, names], force=force)
         images = open_images(data, preprocessing, all_samples)
-        loaded = options.load_model_on_device(model, weights, classes, device)
+        loaded = options.load_model_on_device(model, weights, num_classes, device)
         images, class_count = look_at(
-            images, loaded, all_samples=all_samples, size=size, batch_size=batch_size, weights=weights, force=force
-        )
+            images, loaded, all_samples=all_samples, names=names, size=size, batch_size=batch_size, weights=weights,
+            force=force,
+        )  # fmt: skip
         rule: dict[str, Any] = {
             "only_correct": not all_samples,
             "per_class": _keeps_classes(images, class_count) if per_class is None else per_class,

@@ -27,12 +27,15 @@ Model = Annotated[
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
-Classes = Annotated[
+NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
+    typer.Option(
+        help="Text file with the names of the model's classes, one per line. "
+        "Default: those of the prior, else the class folders in alphabetical order."
+    ),
 ]
 Size = Annotated[
     str | None,
@@ -104,9 +107,12 @@ def preprocessing(
     else:
         defaults = _from_shape(prior)
         sources = {"size": ASSUMED if prior is None else "from the prior", "mean": ASSUMED, "std": ASSUMED}
-    if gray and not defaults.gray:
-        defaults = replace(defaults, gray=True, mean=(0.0,), std=(1.0,))
-        sources |= {"mean": ASSUMED, "std": ASSUMED}
+    if (gray or (prior is not None and len(prior.diagonal) == 1)) and not defaults.gray:
+        # A mean or std of three channels doesn't fit. One number stays.
+        one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
+        replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
+        defaults = replace(defaults, gray=True, **replaced)
+        sources |= dict.fromkeys(replaced, ASSUMED)
     result = replace(defaults, **options)
     report_preprocessing(result, sources | {name: "from options" for name in options if name in sources}, prior)
     return result
@@ -140,15 +146,15 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
-def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
+def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:
     """The model of a spec, on the device; default: the GPU if there is one."""
     import torch
 
     from agop.networks import load_model
 
-    model = load_model(spec, weights, classes)
-    if weights is None and not spec.endswith(".pt2") and (classes is not None or not spec.startswith(_LIBRARIES)):
-        warn_if_random(spec, model, load_model(spec, None, classes))
+    model = load_model(spec, weights, num_classes)
+    if weights is None and not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES)):
+        warn_if_random(spec, model, load_model(spec, None, num_classes))
     if device is None:
         return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:

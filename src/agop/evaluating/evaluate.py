@@ -12,6 +12,7 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
+from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
@@ -40,10 +41,12 @@ def evaluate(
     signed: bool = False,
     steps: int | None = None,
     labels: Tensor | None = None,
+    controls: bool = True,
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
-    With labels (N,) the accuracy is also reported.
+    With labels (N,) the accuracy is also reported. With `controls`, two maps that don't depend on the model are scored
+    beside the methods: a blob in the centre, and the mean mask.
     """
     by_name = _methods_by_name(methods, prior)
     metric_list = _metrics(metrics)
@@ -53,6 +56,8 @@ def evaluate(
     classes = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
+    if controls:
+        by_name |= {name: control(masks > 0) for name, control in FIXED_MAPS.items() if name not in by_name}
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     kind, places = "signed" if signed else "true", spread(len(images))
     results = tuple(

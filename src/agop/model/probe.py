@@ -6,6 +6,7 @@ gradient: the result of a loop over samples, many times faster.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -15,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from agop.errors import InputError, ModelError
+from agop.errors import AGOPWarning, InputError, ModelError
 from agop.model.outputs import LogitSource
-from agop.model.targets import check_range, class_count, logits_of, predicted, selection
+from agop.model.targets import Target, check_range, class_count, logits_of, predicted, selection, target_indices
 from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
 
 # Default number of input values per pass. Larger passes weren't faster on a CPU.
@@ -133,11 +134,18 @@ def probing(model: nn.Module) -> Iterator[Probe]:
         yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers)
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
+def input_gradients(model: nn.Module, images: Tensor, targets: Target = None) -> Gradients:
     """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass."""
     check_images(images)
     with probing(model) as probe:
-        return probe.gradients(images, targets)
+        return probe.gradients(images, target_indices(targets, len(images)))
+
+
+def number_of_classes(model: nn.Module, images: Tensor) -> int:
+    """Number of the model's classes, from a pass over images (N,C,H,W), which may be zeros."""
+    with probing(model) as probe, warnings.catch_warnings():
+        warnings.simplefilter("ignore", AGOPWarning)  # the logits of zeros may look like probabilities
+        return class_count(probe.logits(images))
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:

@@ -54,6 +54,25 @@ def class_index(name: str, names: Sequence[str]) -> int:
     return number
 
 
+def class_indices(folders: Sequence[str], names: Sequence[str], count: int) -> dict[str, int]:
+    """Class index by class folder: that of the class with the folder's name, or without names the folder's position.
+
+    A folder that isn't a class has none. Positions are used only if there is a folder for each of `count` classes.
+    """
+    if names:
+        for name in folders:
+            if names.count(name) > 1:
+                raise InputError(f"{names.count(name)} classes are named {name}: use a name for one class only")
+        return {name: names.index(name) for name in folders if name in names}
+    if len(folders) != count:
+        listed = f"{', '.join(folders[:5])}{' …' if len(folders) > 5 else ''}"
+        raise InputError(
+            f"the model has {count} classes, but the images have folders for {len(folders)} ({listed}): pass --names "
+            "FILE, the names of the model's classes in order, one per line"
+        )
+    return {name: index for index, name in enumerate(folders)}
+
+
 def class_name(names: Sequence[str], index: int) -> str:
     """Name of one class; "class 3" if it has no name."""
     return names[index] if index < len(names) else f"class {index}"

@@ -16,7 +16,7 @@ from agop.errors import AGOPError, FileError
 from agop.explaining.explain import explain
 from agop.methods.base import missing_layer
 from agop.model.probe import probing
-from agop.model.targets import class_count, predicted, probabilities
+from agop.model.targets import predicted, probabilities
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture
 from agop.pictures.preprocessing import Preprocessing
@@ -110,13 +110,6 @@ class Explainer:
         if explained.target != explained.predicted:
             text += f", explained {class_name(self.names, explained.target)}"
         return text
-
-
-def count_classes(model: nn.Module, preprocessing: Preprocessing) -> int:
-    """Number of classes of a model, from one pass over zeros."""
-    zeros = torch.zeros(1, 1 if preprocessing.gray else 3, *preprocessing.size)
-    with probing(model) as probe:
-        return class_count(probe.logits(zeros))
 
 
 def _readable(files: Iterable[Path], read: Read, skip: Skip) -> Iterator[tuple[Path, Image.Image]]:

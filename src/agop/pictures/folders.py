@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
+from agop.pictures.class_names import class_indices
 from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
 
@@ -98,6 +99,20 @@ class ClassFolders(ImageFolder):
             f"{self.folder} has no images in class folders: put them in {self.folder}/CLASS/NAME.png, or pass "
             "--all-samples to count images without labels"
         )
+
+    def with_classes(self, names: Sequence[str], count: int) -> ClassFolders:
+        """The images labelled by `class_indices`. Raises InputError if one is in a folder that isn't a class."""
+        index = class_indices(self.classes, names, count)
+        folders = {self.classes[label] for _, label in self.files if label is not None}
+        unknown = sorted(folders - index.keys())
+        if unknown:
+            raise InputError(
+                f"{unknown[0]} isn't one of the model's classes ({', '.join(names[:5])}): rename it, or change --names"
+            )
+        labelled = copy.copy(self)
+        labelled.files = [(path, index[self.classes[label]]) for path, label in self.files if label is not None]
+        labelled.classes = list(names) or self.classes
+        return labelled
 
 
 @dataclass(frozen=True)

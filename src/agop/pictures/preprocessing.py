@@ -93,6 +93,10 @@ class Preprocessing:
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
         return (channels - mean) / std
 
+    def zeros(self, count: int = 1) -> Tensor:
+        """Zeros (N,C,H,W) of the shape of the model's input."""
+        return torch.zeros(count, 1 if self.gray else 3, *self.size)
+
     @property
     def extremes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Input values of black and of white, per channel."""

@@ -10,6 +10,7 @@ from typing import Any
 from agop.errors import FileError, InputError
 from agop.runs.links import refuse_links
 from agop.runs.records import read_record, read_values, write_record
+from agop.runs.replacing import finish_replacing
 
 FORMAT = 3
 _NAME = "spec.json"
@@ -116,6 +117,7 @@ class RunSpec:
     @classmethod
     def load(cls, folder: Path) -> RunSpec:
         """Read spec.json of a run folder. Raises FileError, also for links in the folder, which may leave it."""
+        finish_replacing(folder)
         if not (folder / _NAME).exists():
             raise FileError(f"{folder} is not a run folder: give one that `agop bench` or `agop evaluate` wrote")
         refuse_links(folder)

@@ -1,6 +1,8 @@
 """Commands on real files."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -16,6 +18,8 @@ from agop.cli.options import preprocessing
 from agop.networks import load_model
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
+from agop.report.advice import advice
+from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
 from tests.command import error_of, run, run_checked
@@ -122,12 +126,8 @@ def test_exception_of_the_model_is_one_line_without_AGOP_TRACEBACK(folder):
         run(*arguments, folder=folder, AGOP_TRACEBACK="1")
 
 
-def test_version_list_and_help():
+def test_version_and_help():
     assert run("--version", folder=".").stdout == f"agop {agop.__version__}\n"
-    names = run("list", folder=".").stdout
-    for registry in (agop.methods, agop.metrics, agop.scenarios):
-        assert all(name in names for name in registry.names())
-    assert "torchvision:NAME" in names
     assert "explain" in run("--help", folder=".").stdout
     code = "import sys; from agop.cli import main; assert not {'torch', 'gradio'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -140,7 +140,7 @@ def test_version_list_and_help():
         (["fit", "agop.networks:CNN8by8", "data", "--mean", "a,b"], "mean is 'a,b'"),
         (["fit", "agop.networks:CNN8by8", "data", "--mean", "1,2"], "mean has 2 values"),
         (["fit", "agop.networks:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
-        (["fit", "agop.networks:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
+        (["fit", "agop.networks:CNN8by8", "data", "--size", "8"], "images of shape (1, 3, 8, 8)"),
         (["fit", "slow:never", "data", "--out", "data"], "out data is a folder: give a file"),
         (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt isn't a writable folder"),
         (["bench", "xai-tris", "--method", "captum:Saliency@black"], "captum:Saliency has no variant 'black'"),
@@ -150,7 +150,7 @@ def test_version_list_and_help():
         (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
-        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for a library's models"),
+        (["fit", "agop.networks:CNN8by8", "data", "--num-classes", "5"], "--num-classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),
         (["explain", "agop.networks:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),
@@ -170,17 +170,26 @@ def test_mistakes_are_one_line_without_a_traceback(folder, arguments, message):
     assert message in error_of(*arguments, folder=folder)
 
 
-def test_evaluate_scores_images_with_masks_and_writes_a_run(folder):
+@pytest.fixture(scope="module")
+def images_and_masks(folder):
+    """Folders of twenty test images with their masks."""
     _, _, test = xai_tris("linear")
     for index in range(20):
         name = f"class{int(test.labels[index])}/{index:03d}.png"
         save(folder / "images" / name, (test.images[index, 0] * 0.5 + 0.5) * 255)
         save(folder / "masks" / name, test.masks[index] * 255)
+    return test
+
+
+def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_masks):
+    test = images_and_masks
     result = run_checked(
         "evaluate", MODEL[0], "images", "masks", *MODEL[1:], "--prior", "prior.safetensors", "--method", "vanilla",
         "--method", "agop-global", "--metric", "energy", "--out", "evaluated", folder=folder,
     )  # fmt: skip
     assert "page: agop report evaluated" in result.stdout
+    assert f"In short: {advice(Run(folder / 'evaluated'))}\n" in result.stdout
+    assert re.search(r"^mean-mask +0\.\d{3} \[0\.\d{3}, ", result.stdout, re.MULTILINE)
     rows = [json.loads(line) for line in (folder / "evaluated" / "rows.jsonl").read_text().splitlines()]
     energy = {row["method"]: row["value"] for row in rows if row["metric"] == "energy"}
     prior = agop.AGOP.load(folder / "prior.safetensors")
@@ -199,3 +208,29 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder):
     for name, picture in zip(names, gallery.pictures, strict=True):
         file = np.asarray(Image.open(folder / "images" / name)).astype(int)
         assert np.abs(file - picture[..., 0]).max() <= 1
+
+
+def accuracy_of(folder, *options):
+    """Accuracy that `agop evaluate` reports for some images of class 1, with the folder of class 0 removed."""
+    arguments = (MODEL[0], "part", "masks", *MODEL[1:], "--method", "random", "--metric", "energy", "--no-controls")
+    output = run_checked("evaluate", *arguments, *options, "--out", "part-scores", folder=folder).stdout
+    assert "mean-mask" not in output
+    return Run(folder / "part-scores").estimate("part", "given", "model", "accuracy").mean
+
+
+def test_folder_of_a_missing_class_does_not_shift_the_others(folder, images_and_masks):
+    (folder / "names.txt").write_text("class0\nclass1\n")
+    (folder / "reversed.txt").write_text("class1\nclass0\n")
+    shutil.copytree(folder / "images" / "class1", folder / "part" / "class1")
+    message = "the model has 2 classes, but the images have folders for 1 (class1): pass --names FILE"
+    assert message in error_of("evaluate", MODEL[0], "part", "masks", *MODEL[1:], folder=folder)
+    assert message in error_of("fit", MODEL[0], "part", *MODEL[1:], folder=folder)
+    right = accuracy_of(folder, "--names", "names.txt")
+    assert right > 0.5
+    assert accuracy_of(folder, "--prior", "prior.safetensors") == right
+    assert accuracy_of(folder, "--prior", "prior.safetensors", "--names", "reversed.txt") == pytest.approx(1 - right)
+    arguments = ("part", *MODEL[1:], "--names", "names.txt", "--out", "part.safetensors")
+    counted = run_checked("fit", MODEL[0], *arguments, folder=folder).stdout
+    count = len(list((folder / "part").rglob("*.png")))
+    assert counted.startswith(f"{round(right * count)} of {count} images counted")
+    assert agop.AGOP.load(folder / "part.safetensors").class_names == ("class0", "class1")

@@ -7,7 +7,7 @@ import torch
 
 import agop
 from agop.errors import AGOPWarning, FileError, InputError
-from agop.pictures.class_names import class_index, class_name, class_names
+from agop.pictures.class_names import class_index, class_indices, class_name, class_names
 
 
 @pytest.fixture
@@ -34,6 +34,24 @@ def test_missing_files_raise_and_names_for_another_number_of_classes_are_not_use
         class_names(prior, tmp_path / "names.txt", 2)
     with pytest.raises(FileError, match=r"can't read class names from .*gone\.txt"):
         class_names(None, tmp_path / "gone.txt")
+
+
+def test_class_of_a_folder_is_that_of_its_name_or_without_names_its_position():
+    assert class_indices(["cat", "dog"], ("bird", "cat", "dog"), 3) == {"cat": 1, "dog": 2}
+    assert class_indices(["cat", "newt"], ("bird", "cat"), 2) == {"cat": 1}
+    assert class_indices(["cat", "dog"], (), 2) == {"cat": 0, "dog": 1}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), r"the model has 3 classes, but the images have folders for 2 \(cat, dog\): pass --names FILE"),
+        (("cat", "cat", "dog"), "2 classes are named cat: use a name for one class only"),
+    ],
+)
+def test_ambiguous_class_of_a_folder_raises(names, message):
+    with pytest.raises(InputError, match=message):
+        class_indices(["cat", "dog"], names, 3)
 
 
 def test_class_without_a_name_has_its_number():

@@ -44,3 +44,20 @@ def test_spread_images_are_evenly_spaced(tmp_path, count, names):
     spread = ClassFolders(tmp_path, Preprocessing((4, 4))).spread(count)
     assert "".join(path.stem for path, _ in spread.files) == names
     assert len(spread) <= count
+
+
+def test_hidden_folders_are_not_classes_and_labels_follow_the_model_s_class_names(tmp_path):
+    save_random(tmp_path, ".cache/0.png", "b/1.png", "a/2.png", "a/.thumbnails/2.png")
+    (tmp_path / "notes").mkdir()
+    data = ClassFolders(tmp_path, Preprocessing((4, 4)))
+    assert data.classes == ["a", "b", "notes"]
+    assert [(path.name, label) for path, label in data.files] == [("2.png", 0), ("1.png", 1)]
+    named = data.with_classes(("c", "b", "a"), 3)
+    assert named.classes == ["c", "b", "a"]
+    assert [(path.name, label) for path, label in named.files] == [("2.png", 2), ("1.png", 1)]
+    assert named.summary()["names"] == data.summary()["names"]
+    assert data.with_classes((), 3).files == data.files
+    with pytest.raises(InputError, match="the images have folders for 3"):
+        data.with_classes((), 4)
+    with pytest.raises(InputError, match=r"b isn't one of the model's classes \(a, c\): rename it, or change --names"):
+        data.with_classes(("a", "c"), 2)

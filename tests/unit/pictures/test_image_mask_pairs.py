@@ -139,5 +139,15 @@ def test_labels_are_indices_of_the_model_s_classes(folders):
     pairs = load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats", "dogs"))
     assert pairs.labels.tolist() == [1, 2]
     assert pairs.classes == ("birds", "cats", "dogs")
-    with pytest.warns(AGOPWarning, match="dogs isn't one of the prior's classes"):
+    with pytest.warns(AGOPWarning, match=r"dogs isn't one of the model's classes \(birds, cats\): accuracy won't be"):
         assert load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats")).labels is None
+
+
+def test_without_class_names_the_folders_must_be_the_model_s_classes(folders):
+    with pytest.raises(InputError, match=r"the model has 3 classes, but .* for 2 \(cats, dogs\)"):
+        load_image_mask_pairs(*folders, SMALL, num_classes=3)
+    for folder in folders:
+        save(folder / ".cache/a.png", square(slice(0, 4), slice(0, 4)))
+    pairs = load_image_mask_pairs(*folders, SMALL, num_classes=2)
+    assert pairs.labels.tolist() == [0, 1]
+    assert pairs.names == ("cats/a.png", "dogs/b.png")
