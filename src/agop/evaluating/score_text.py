@@ -11,7 +11,7 @@ from agop.metrics import Metric
 from agop.report.estimate import ANY, Estimate, Range
 from agop.report.numbers import interval, number
 from agop.report.winners import ABOVE, LEVEL, WON, marks
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import is_control
 
 _WIDTH = 120
 _LEGEND = {
@@ -47,7 +47,7 @@ class _Column:
     def _marks(self, estimates: dict[str, Estimate]) -> dict[str, str]:
         """The report's marks. As there, a method with less than half of the samples isn't compared."""
         most = max((len(estimate.values) for estimate in estimates.values()), default=0)
-        rivals = [m for m, estimate in estimates.items() if m not in CONTROLS and 2 * len(estimate.values) >= most]
+        rivals = [m for m, estimate in estimates.items() if not is_control(m) and 2 * len(estimate.values) >= most]
         return marks(estimates, rivals, self._lead, up=self.metric.higher_is_better)
 
     def _lead(self, a: str, b: str) -> Estimate | None:
@@ -67,7 +67,7 @@ def score_lines(
     lines = [f"means over images (N = {count:,}) with 95 % intervals", *_pieces(["", *scores], columns)]
     shown = "".join(text for column in columns for text in column)
     lines += [f"{mark} {meaning}" for mark, meaning in _LEGEND.items() if mark in shown]
-    controls = [method for method in scores if method in CONTROLS]
+    controls = [method for method in scores if is_control(method)]
     return [*lines, f"controls, which don't depend on the model: {', '.join(controls)}"] if controls else lines
 
 

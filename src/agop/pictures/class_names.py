@@ -54,7 +54,7 @@ def class_index(name: str, names: Sequence[str]) -> int:
     return number
 
 
-def class_indices(folders: Sequence[str], names: Sequence[str], count: int) -> dict[str, int]:
+def folder_classes(folders: Sequence[str], names: Sequence[str], count: int) -> dict[str, int]:
     """Class index by class folder: that of the class with the folder's name, or without names the folder's position.
 
     A folder that isn't a class has none. Positions are used only if there is a folder for each of `count` classes.

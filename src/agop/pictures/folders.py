@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
-from agop.pictures.class_names import class_indices
+from agop.pictures.class_names import folder_classes
 from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
 
@@ -101,8 +101,8 @@ class ClassFolders(ImageFolder):
         )
 
     def with_classes(self, names: Sequence[str], count: int) -> ClassFolders:
-        """The images labelled by `class_indices`. Raises InputError if one is in a folder that isn't a class."""
-        index = class_indices(self.classes, names, count)
+        """The images labelled by `folder_classes`. Raises InputError if one is in a folder that isn't a class."""
+        index = folder_classes(self.classes, names, count)
         folders = {self.classes[label] for _, label in self.files if label is not None}
         unknown = sorted(folders - index.keys())
         if unknown:

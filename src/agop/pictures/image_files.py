@@ -20,7 +20,7 @@ def warn_skipped(message: str) -> None:
 
 
 def image_files(folder: Path, skip: Skip = warn_skipped) -> list[Path]:
-    """Image files below a folder, sorted by path, without the overlays of an earlier explanation.
+    """Image files below a folder, sorted by path, without hidden ones and overlays of an earlier explanation.
 
     `skip` gets a message for each folder or link that can't be read, and for each link to a folder that contains it.
     """
@@ -46,7 +46,7 @@ def _images(folder: Path, skip: Skip, above: dict[tuple[int, int], Path]) -> Ite
         skip(f"the folder {folder} can't be read: {error.strerror}")
         return
     inside = above | {(status.st_dev, status.st_ino): folder}
-    for path in (folder / name for name in names):
+    for path in (folder / name for name in names if not name.startswith(".")):
         try:
             status = os.stat(path)
         except OSError as error:

@@ -14,7 +14,7 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
-from agop.pictures.class_names import class_indices
+from agop.pictures.class_names import folder_classes
 from agop.pictures.formats import open_image
 from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
@@ -92,7 +92,7 @@ def _labels(
         return (), None
     folders = [path.relative_to(folder).parts[0] for path in files]
     all_folders = class_folders(folder)
-    index = class_indices(all_folders, classes, len(all_folders) if num_classes is None else num_classes)
+    index = folder_classes(all_folders, classes, len(all_folders) if num_classes is None else num_classes)
     unknown = sorted(set(folders) - index.keys())
     if unknown:
         listed = ", ".join(classes[:5])

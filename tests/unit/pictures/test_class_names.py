@@ -7,7 +7,7 @@ import torch
 
 import agop
 from agop.errors import AGOPWarning, FileError, InputError
-from agop.pictures.class_names import class_index, class_indices, class_name, class_names
+from agop.pictures.class_names import class_index, class_name, class_names, folder_classes
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def test_missing_files_raise_and_names_for_another_number_of_classes_are_not_use
 
 
 def test_class_of_a_folder_is_that_of_its_name_or_without_names_its_position():
-    assert class_indices(["cat", "dog"], ("bird", "cat", "dog"), 3) == {"cat": 1, "dog": 2}
-    assert class_indices(["cat", "newt"], ("bird", "cat"), 2) == {"cat": 1}
-    assert class_indices(["cat", "dog"], (), 2) == {"cat": 0, "dog": 1}
+    assert folder_classes(["cat", "dog"], ("bird", "cat", "dog"), 3) == {"cat": 1, "dog": 2}
+    assert folder_classes(["cat", "newt"], ("bird", "cat"), 2) == {"cat": 1}
+    assert folder_classes(["cat", "dog"], (), 2) == {"cat": 0, "dog": 1}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_class_of_a_folder_is_that_of_its_name_or_without_names_its_position():
 )
 def test_ambiguous_class_of_a_folder_raises(names, message):
     with pytest.raises(InputError, match=message):
-        class_indices(["cat", "dog"], names, 3)
+        folder_classes(["cat", "dog"], names, 3)
 
 
 def test_class_without_a_name_has_its_number():
