@@ -266,6 +266,7 @@ def test_options_reach_captum_constructor_and_attribute():
     assert_close(agop.explain(PLAIN, IMAGES, method), reduced(direct))
     direct = attr.Occlusion(PLAIN).attribute(IMAGES, sliding_window_shapes=(1, 3, 3), target=TARGETS)
     assert_close(agop.explain(PLAIN, IMAGES, Captum("Occlusion", sliding_window_shapes=(1, 3, 3))), reduced(direct))
+    assert_close(agop.explain(PLAIN, IMAGES, "captum:Occlusion:sliding_window_shapes=(1,3,3)"), reduced(direct))
     halves = torch.zeros(1, 3, 12, 12, dtype=torch.long)
     halves[..., 6:] += 1
     halves[..., 6:, :] += 2
@@ -282,7 +283,7 @@ def test_configured_method_is_a_frozen_dataclass(name):
     method = Captum(name)
     assert method.name == f"captum:{name}"
     assert replace(method) == method == agop.methods.get(f"captum:{name}")()
-    assert method != Captum(name, seed=1)
+    assert method != Captum(name, seed=1) == agop.methods.create(f"captum:{name}:seed=1")
     with pytest.raises(FrozenInstanceError):
         method.seed = 2
 
@@ -302,6 +303,7 @@ def test_configured_method_is_a_frozen_dataclass(name):
         (lambda: agop.methods.get(":DeepLift"), "no method is named ':DeepLift'"),
         (lambda: Captum("Occlusion", stride=2), "option of captum:Occlusion.*'strides'"),
         (lambda: Captum("Saliency", target=2), "no option of captum:Saliency is named 'target'"),
+        (lambda: agop.methods.create("captum:Occlusion:stride=2"), "did you mean 'strides'"),
     ],
 )
 def test_unknown_name_raises(make, message):

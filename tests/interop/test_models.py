@@ -149,7 +149,9 @@ def test_model_without_processor_keeps_its_size_and_warns(transformers, photo, t
 
 
 def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo, tmp_path):
-    hugging_face(transformers, "DeiT").save_pretrained(tmp_path / "model")
+    model = hugging_face(transformers, "DeiT")
+    model.config.id2label = {0: "a", 1: "tabby cat", 2: "c"}
+    model.save_pretrained(tmp_path / "model")
     processor = transformers.DeiTImageProcessorPil(
         size={"height": 40, "width": 40}, crop_size={"height": 32, "width": 32}
     )
@@ -174,6 +176,10 @@ def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo,
     agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods)
     manifest = json.loads((tmp_path / "explanations" / "manifest.json").read_text())
     assert manifest["preprocessing"]["resize"] == [40, 40]
+    agop_command("explain", "hf:model", "data", "--target", "tabby cat", "--out", "named")
+    manifest = json.loads((tmp_path / "named" / "manifest.json").read_text())
+    assert manifest["classes"] == ["a", "tabby cat", "c"]
+    assert [(entry["target"], entry["label"]) for entry in manifest["images"]] == [(1, 0), (1, None), (1, 2)]
     agop_command("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy")
     warning = agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32")
     assert "resize [40, 40], now None" in warning

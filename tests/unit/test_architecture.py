@@ -15,7 +15,7 @@ SOURCE = Path(agop.__file__).parent
 # A package may import from its own line and the lines above.
 LAYERS = [
     ["errors"],
-    ["registry", "system"],
+    ["registry", "system", "web"],
     ["model", "runs"],
     ["statistic", "networks"],
     ["methods", "metrics"],

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import html
-import io
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image
 
 from agop.app.session import Outcome, Session
 from agop.pictures.class_names import class_name
 from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
+from agop.pictures.data_uri import data_uri, has_few_pixels
 from agop.pictures.explained import Explained
 from agop.pictures.heat import Picture, heat
+from agop.pictures.predictions import percent
 from agop.pictures.sheets import label, tile
 
-# Larger images are sent as JPEG, so that fifty images by nine methods still fit in a page.
-_LOSSLESS = 64
 _LISTED_CLASSES = 5
 
 STYLE = """
@@ -88,17 +85,14 @@ def card(explained: Explained, names: Sequence[str], colouring: Colouring = DEFA
         figures.append(_figure(label(method, maps[method]), f"{method} of {file}", drawn))
     return (
         f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
-        f"{escape(class_name(names, explained.predicted))} <span>({_likely(explained.probability)})</span></h3>"
+        f"{escape(class_name(names, explained.predicted))} <span>({percent(explained.probability)})</span></h3>"
         f'<div class="agop-maps">{"".join(figures)}</div>'
         f'<div class="agop-below">{_bar(colouring, top)}{_classes(explained, names)}</div></section>'
     )
 
 
 def _figure(caption: str, alternative: str, picture: Picture) -> str:
-    few = max(picture.shape[:2]) <= _LOSSLESS
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, **({"format": "PNG"} if few else {"format": "JPEG", "quality": 92}))
-    address = f"data:image/{'png' if few else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    few, address = has_few_pixels(picture), data_uri(picture)
     image = f'<img src="{address}" alt="{escape(alternative)}"{" class=few" if few else ""}>'
     return f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>"
 
@@ -121,7 +115,7 @@ def _bar(colouring: Colouring, top: float) -> str:
 def _classes(explained: Explained, names: Sequence[str]) -> str:
     values, classes = explained.probabilities.topk(min(_LISTED_CLASSES, len(explained.probabilities)))
     rows = "".join(
-        f"<tr><td>{escape(class_name(names, index))}</td><td>{_likely(value)}</td></tr>"
+        f"<tr><td>{escape(class_name(names, index))}</td><td>{percent(value)}</td></tr>"
         for index, value in zip(classes.tolist(), values.tolist(), strict=True)
     )
     return f"<div>most likely classes<table>{rows}</table></div>"
@@ -130,10 +124,3 @@ def _classes(explained: Explained, names: Sequence[str]) -> str:
 def _percent(share: float) -> str:
     """Percent with two significant digits: colours can't be read more precisely."""
     return f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%"
-
-
-def _likely(probability: float) -> str:
-    """Percent with one decimal; a probability that isn't quite 0 or 1 isn't rounded to it."""
-    if 0 < probability < 0.0005:
-        return "under 0.1\u00a0%"
-    return "over 99.9\u00a0%" if 0.9995 <= probability < 1 else f"{100 * probability:.1f}\u00a0%"

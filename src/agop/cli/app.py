@@ -24,7 +24,7 @@ def app(
     ] = None,
     prior: options.Prior = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the model, a safetensors file.")] = None,
-    names: Annotated[Path | None, typer.Option(help="Text file with the class names, one per line.")] = None,
+    names: options.Names = None,
     classes: options.Classes = None,
     size: options.Size = None,
     mean: options.Mean = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from agop.cli.printing import plain_console
 from agop.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _run(
         raise InputError(f"--fresh works in one process only: delete {out}, then start torchrun without --fresh")
     if rank == 0:
         for note in notes:
-            Console(stderr=True, soft_wrap=True, highlight=False).print(note)
+            plain_console(stderr=True).print(note)
     begin(spec, out, fresh=fresh, notes=notes, rank=rank)
     draw()
     run(spec, out, processes, rank, world_size)
@@ -219,6 +220,6 @@ def _show(out: Path) -> None:
     from agop.report.run import Run
     from agop.report.terminal import show
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     show(Run(out), console)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)

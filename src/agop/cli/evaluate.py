@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.printing import plain_console
 
 if TYPE_CHECKING:
     from agop.evaluating.table import Evaluation
@@ -65,7 +65,7 @@ def evaluate(
         network, data.images, data.masks, method, statistic, metric,
         layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
     )  # fmt: skip
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     console.print(str(evaluation))
     about = {
         "command": command_line(),

@@ -26,9 +26,10 @@ _CHANCE_GAIN, _CHANCE_IMAGES = 0.1, 20
 
 def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> ImageFolder:
     """The images of class folders; images without labels if they aren't needed and not all images are in folders."""
-    from agop.pictures.folders import ClassFolders, ImageFolder, is_image_file
+    from agop.pictures.folders import ClassFolders, ImageFolder
+    from agop.pictures.formats import SUFFIXES
 
-    if all_samples and data.is_dir() and any(is_image_file(path) for path in data.iterdir()):
+    if all_samples and data.is_dir() and any(path.suffix.lower() in SUFFIXES for path in data.iterdir()):
         return ImageFolder(data, preprocessing)
     return ClassFolders(data, preprocessing)
 
@@ -84,13 +85,13 @@ def enlargement(images: ImageFolder) -> str:
 
 def wrong_folders(images: ImageFolder, classes: int) -> str:
     """A problem if the number of class folders isn't that of the model's classes, else ""."""
-    from agop.pictures.folders import folders_in
+    from agop.pictures.image_files import class_folders
 
     if len(images.classes) == classes:
         return ""
     fix = "pass a folder with one folder per class, in the order of the classes, or --all-samples to ignore labels"
     inside = [images.folder / name for name in images.classes]
-    matching = [str(folder) for folder in inside if len(folders_in(folder)) == classes]
+    matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]
     if matching:
         fix = f"did you mean {' or '.join(matching[:3])}, with {classes} folders?"
     return f"{_mismatch(images, classes)}: {fix}"

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
 from agop.cli.first_look import READ_BATCH, chance, look_at, open_images
+from agop.cli.printing import plain_console
 from agop.cli.stopping import deferred_signals
 from agop.errors import AGOPError, warn
 from agop.system.distributed import torchrun_rank
@@ -59,15 +59,15 @@ def fit(
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
+    device: options.Device = None,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
-            "accuracy is like chance.",
+            help="Fit although small images are enlarged, the number of class folders is wrong, or the accuracy is "
+            "like chance. Overwrite an existing file that agop didn't write.",
         ),
     ] = False,
-    device: options.Device = None,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.statistic.fitting import fit as fit_model
@@ -77,7 +77,7 @@ def fit(
     with process_group(gpus=device is None or device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out)
+            options.check_out(out, [weights, Path(model), data], force=force)
         images = open_images(data, preprocessing, all_samples)
         loaded = options.load_model_on_device(model, weights, classes, device)
         images, class_count = look_at(
@@ -122,7 +122,7 @@ def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
     channels, (height, width) = 1 if images.preprocessing.gray else 3, images.preprocessing.size
     size = class_count * channels * height * width * 8  # float64
     if size > _CLASS_BYTES and torchrun_rank()[0] == 0:
-        _console().print(
+        plain_console().print(
             f"only the diagonal of all samples is kept: those of {class_count:,} classes take {size / 2**20:,.0f} MiB "
             "(--per-class keeps them)"
         )
@@ -197,7 +197,7 @@ class _Part:
 def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     from agop.statistic.concentration import Overview, few_samples
 
-    console, provenance = _console(), prior.provenance
+    console, provenance = plain_console(), prior.provenance
     accuracy = "unknown, there are no labels" if provenance.accuracy is None else f"{100 * provenance.accuracy:.1f} %"
     console.print(f"{prior.count:,} of {len(images):,} images counted; accuracy: {accuracy}")
     if provenance.skipped:
@@ -206,7 +206,3 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     console.print(f"wrote {out}: {prior!r}; `agop show {out}` draws it")
     if message := few_samples(prior):
         warn(message)
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True, highlight=False, markup=False)

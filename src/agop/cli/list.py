@@ -22,6 +22,7 @@ def list_() -> None:
         needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
         method_table.add_row(name, ", ".join(needs) or "nothing", descriptions[name], options)
     console.print(method_table)
+    console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
     console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
     metric_table = _table("metric", "better", "description")

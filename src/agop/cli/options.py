@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +30,10 @@ Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++
 Classes = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
 ]
+Names = Annotated[
+    Path | None,
+    typer.Option(help="Text file with the names of the model's classes, one per line. Default: those of the prior."),
+]
 Size = Annotated[
     str | None,
     typer.Option(
@@ -51,6 +56,7 @@ BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files that agop didn't write.")]
 
 # How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
 _COLOURS_PANEL = "Colours of the maps"
@@ -157,10 +163,19 @@ def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dic
     return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def check_out(path: Path) -> None:
-    """Raise if no file can be written to the path, before any work is done."""
+def check_out(path: Path, inputs: Iterable[Path | None] = (), *, force: bool = False) -> None:
+    """Raise if no AGOP file can be written to the path, or if it would replace something else, before any work."""
+    from agop.statistic.agop_file import is_agop_file
+    from agop.system.files import check_overwrites
+
     if path.is_dir():
         raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
+    check_writable(path)
+    check_overwrites([path], inputs, is_agop_file, force=force)
+
+
+def check_writable(path: Path) -> None:
+    """Raise if no file can be written to the path."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"can't write out {path}: {folder} isn't a writable folder")

@@ -16,7 +16,7 @@ from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
 from agop.methods import Method
-from agop.methods.base import takes_layer
+from agop.methods.base import missing_layer
 from agop.metrics.base import Metric
 from agop.model.layers import Layer
 from agop.model.targets import Target
@@ -53,7 +53,7 @@ def evaluate(
     classes = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
-    entries = {name: Entry(method, prior, layer if takes_layer(method) else None) for name, method in by_name.items()}
+    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     kind, places = "signed" if signed else "true", spread(len(images))
     results = tuple(
         score(
@@ -72,7 +72,7 @@ def evaluate(
 def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
     """Configured methods by name; by default all that can run."""
     if methods is None:
-        methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
+        methods = all_methods.runnable(with_prior=prior is not None)
     by_name: dict[str, Method] = {}
     for item in [methods] if isinstance(methods, (str, Method)) else methods:
         method = resolve_method(item)  # raises before the first method runs

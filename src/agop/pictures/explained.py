@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from agop import methods
 from agop.errors import AGOPError, FileError
 from agop.explaining.explain import explain
-from agop.methods.base import takes_layer
+from agop.methods.base import missing_layer
 from agop.model.probe import probing
-from agop.model.targets import predicted, probabilities
+from agop.model.targets import class_count, predicted, probabilities
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture
 from agop.pictures.preprocessing import Preprocessing
 from agop.statistic.agop import AGOP
 
-# Files read at once. `explain` decides how many of them are in the model at once.
-_READ_TOGETHER = 32
+# Files read at once, and the most pixels of their inputs. `explain` decides how many are in the model at once.
+_READ_TOGETHER, _READ_PIXELS = 32, 2**23
 
 Skip = Callable[[str], None]
 Read = Callable[[Path], Image.Image]
@@ -67,7 +67,8 @@ class Explainer:
     def explained(self, files: Sequence[Path], skip: Skip, read: Read | None = None) -> Iterator[Explained]:
         """Yield one result per readable file, in order. `skip` gets a message per skipped file or method."""
         working = list(self.methods)
-        size = self.batch_size or _READ_TOGETHER
+        height, width = self.preprocessing.size
+        size = self.batch_size or min(_READ_TOGETHER, max(1, _READ_PIXELS // (height * width)))
         for start in range(0, len(files), size):
             images = list(_readable(files[start : start + size], read or self.preprocessing.picture, skip))
             if images:
@@ -90,7 +91,7 @@ class Explainer:
         """Maps (N,H,W) by method. A method that fails is removed from `working`, if `lenient`."""
         maps: dict[str, Tensor] = {}
         for name in list(working):
-            layer = self.layer if takes_layer(methods.get(name)) else None
+            layer = missing_layer(methods.create(name), self.layer)
             nan = "skip" if self.lenient else "raise"
             try:
                 maps[name] = explain(
@@ -109,6 +110,13 @@ class Explainer:
         if explained.target != explained.predicted:
             text += f", explained {class_name(self.names, explained.target)}"
         return text
+
+
+def count_classes(model: nn.Module, preprocessing: Preprocessing) -> int:
+    """Number of classes of a model, from one pass over zeros."""
+    zeros = torch.zeros(1, 1 if preprocessing.gray else 3, *preprocessing.size)
+    with probing(model) as probe:
+        return class_count(probe.logits(zeros))
 
 
 def _readable(files: Iterable[Path], read: Read, skip: Skip) -> Iterator[tuple[Path, Image.Image]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from agop.errors import FileError, InputError, warn
+from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
-
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 # Files that `summary` identifies by content. With 64, an overlap of a tenth is missed once in 800 times.
 _HASHED = 64
@@ -71,13 +71,13 @@ class ImageFolder(Dataset[tuple[Tensor, int | None] | None]):
 
         Those with the smallest hashes of names are used, so that two folders that share files share hashes.
         """
-        names = [
-            path.relative_to(self.folder).as_posix() if label is None else f"{self.classes[label]}/{path.name}"
-            for path, label in self.files
-        ]
-        hashed = sorted((_hash(name.encode()), path) for name, (path, _) in zip(names, self.files, strict=True))
+        names = [os.fsencode(self._name(path, label)) for path, label in self.files]
+        hashed = sorted((_hash(name), path) for name, (path, _) in zip(names, self.files, strict=True))
         some = [_hash(name.encode() + _content(path)) for name, path in hashed[:_HASHED]]
-        return {"count": len(names), "names": _hash(chr(0).join(names).encode()), "some": some}
+        return {"count": len(names), "names": _hash(b"\0".join(names)), "some": some}
+
+    def _name(self, path: Path, label: int | None) -> str:
+        return path.relative_to(self.folder).as_posix() if label is None else f"{self.classes[label]}/{path.name}"
 
     def batches(self, batch_size: int, workers: int = 0) -> Batches:
         """Batches in order, without unreadable images."""
@@ -88,7 +88,7 @@ class ClassFolders(ImageFolder):
     """Images of a folder with a folder per class. A class's index is the position of its folder by name."""
 
     def _classes(self) -> list[str]:
-        return folders_in(self.folder)
+        return class_folders(self.folder)
 
     def _files(self) -> list[tuple[Path, int | None]]:
         return [(path, index) for index, name in enumerate(self.classes) for path in image_files(self.folder / name)]
@@ -111,21 +111,6 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
         return (batch for batch in self.loader if batch is not None)
-
-
-def folders_in(folder: Path) -> list[str]:
-    """Names of the folders in a folder, sorted."""
-    return sorted(child.name for child in folder.iterdir() if child.is_dir())
-
-
-def is_image_file(path: Path) -> bool:
-    """True for a file with the suffix of an image."""
-    return path.suffix.lower() in SUFFIXES and path.is_file()
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Image files below a folder, sorted by path."""
-    return sorted(path for path in folder.rglob("*") if is_image_file(path))
 
 
 def _hash(content: bytes) -> str:

@@ -14,7 +14,8 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
-from agop.pictures.folders import image_files
+from agop.pictures.formats import open_image
+from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
 from agop.system.progress import track
 
@@ -86,7 +87,7 @@ def _labels(files: Sequence[Path], folder: Path, classes: Sequence[str]) -> tupl
     if any(len(path.relative_to(folder).parts) < 2 for path in files):
         return (), None
     folders = [path.relative_to(folder).parts[0] for path in files]
-    names = tuple(classes) or tuple(sorted(child.name for child in folder.iterdir() if child.is_dir()))
+    names = tuple(classes) or tuple(class_folders(folder))
     unknown = sorted(set(folders) - set(names))
     if unknown:
         listed = ", ".join(names[:5])
@@ -97,11 +98,10 @@ def _labels(files: Sequence[Path], folder: Path, classes: Sequence[str]) -> tupl
 
 def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: int | None) -> Tensor:
     """A mask (H,W), scaled and cropped like its image."""
-    try:
-        with Image.open(path) as file, Image.open(picture) as image:
-            upright, (width, height) = ImageOps.exif_transpose(file), _upright_size(image)
-    except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-        raise FileError(f"{path} can't be read as a mask: {error}") from error
+    with open_image(picture) as image:
+        width, height = _upright_size(image)
+    with open_image(path, "a mask") as file:
+        upright = ImageOps.exif_transpose(file)
     mask = _levels(upright, path)
     if mask.shape != (height, width):
         raise InputError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from agop.report.estimate import Estimate
 from agop.report.run import Run
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import is_control
 
 
 def headline(run: Run) -> str:
@@ -16,7 +16,7 @@ def headline(run: Run) -> str:
 
 def competing(run: Run) -> list[str]:
     """The run's methods without controls."""
-    return [method for method in run.spec.methods if method not in CONTROLS]
+    return [method for method in run.spec.methods if not is_control(method)]
 
 
 def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:

@@ -9,7 +9,7 @@ from reprlib import repr as short_repr
 from typing import Any, NoReturn
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from_bytes
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
@@ -52,6 +52,15 @@ def read_agop_file(path: Path) -> tuple[Tensors, Provenance]:
         return tensors, _checked_provenance(tensors, values)
     except (FileError, RecursionError) as error:
         raise FileError(f"{path} is a corrupt AGOP file ({error}): make it again") from error
+
+
+def is_agop_file(path: Path) -> bool:
+    """True if the file's header is that of an AGOP file."""
+    try:
+        with safe_open(path, "pt") as file:
+            return _KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
 
 
 def add_bytes(digest: hashlib._Hash, tensor: Tensor) -> None:

@@ -92,7 +92,8 @@ def test_download_is_the_folder_that_explain_writes_without_bad_files(session, t
         archive.extractall(tmp_path / "out")
     folder = tmp_path / "out" / "explanations"
     pictures = ["L-1.png", "L-1-2.png", example.images()[1].name]
-    assert {path.name for path in folder.iterdir()} == {*pictures, "maps.safetensors", "manifest.json"}
+    assert {path.name for path in (folder / "overlays").iterdir()} == set(pictures)
+    assert {path.name for path in folder.iterdir()} == {"overlays", "maps.safetensors", "manifest.json", "index.html"}
     maps = load_file(folder / "maps.safetensors")
     assert maps.keys() == {"vanilla", "agop-weighted"}
     torch.testing.assert_close(maps["vanilla"][1], outcome.results[1].maps["vanilla"])
@@ -101,5 +102,9 @@ def test_download_is_the_folder_that_explain_writes_without_bad_files(session, t
     assert manifest["classes"] == ["T", "L"]
     assert manifest["skipped"] == outcome.skipped
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
-    others = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent not in (folder, tmp_path)]
+    others = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and folder not in path.parents and path.parent != tmp_path
+    ]
     assert [path.suffix for path in others] == [".zip"]

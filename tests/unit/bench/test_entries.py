@@ -8,7 +8,7 @@ from agop.bench.controls import FIXED_MAPS, centre, mean_mask
 from agop.bench.entries import BASELINES, Entries
 from agop.errors import InputError, UnknownNameError
 from agop.methods import Job
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import CONTROLS, is_control
 from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
 
@@ -28,6 +28,9 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert entries.entry("vanilla").method.name == "vanilla"
     assert entries.entry("gradcam").layer == "layer4"
     assert entries.entry("gradcam@layer2").layer == "layer2"
+    own = entries.entry("gradcam:layer=layer3")
+    assert (own.method.layer, own.layer) == ("layer3", None)
+    assert entries.entry("integrated-gradients:steps=7@black").method.steps == 7
     assert entries.entry("agop-global").prior is entries.priors["checkpoint"]
     assert entries.entry("agop-global@training").prior is entries.priors["training"]
     assert entries.entry("mean-mask").method.name == "mean-mask"
@@ -60,6 +63,7 @@ def test_unknown_names_and_variants_raise(entries, name, error, message):
 
 def test_fixed_maps_are_controls_and_do_not_depend_on_the_image():
     assert set(CONTROLS) - set(agop.methods.names()) == set(FIXED_MAPS)
+    assert [is_control(name) for name in ("random:seed=3", "mean-mask", "smoothgrad:seed=3")] == [True, True, False]
     masks = torch.zeros(4, 6, 8, dtype=torch.bool)
     masks[:2, 1, 1] = True
     job = Job(torch.randn(3, 3, 6, 8), None, 3)

@@ -60,10 +60,10 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
     manifest = json.loads((folder / "one" / "manifest.json").read_text())
     assert manifest["prior_provenance"]["kind"] == "one checkpoint"
     for entry in manifest["images"]:
-        assert set(entry) == {"file", "picture", "predicted", "probability", "target"}
+        assert set(entry) == {"file", "picture", "predicted", "probability", "target", "label"}
         assert 0.5 <= entry["probability"] <= 1
         with Image.open(folder / "one" / entry["picture"]) as picture:
-            assert picture.width == picture.height >= 192
+            assert picture.width > picture.height >= 192
     images = torch.stack([HOW.tensor(HOW.picture(folder / entry["file"])) for entry in manifest["images"]])
     assert images.shape == (31, 1, 8, 8)
     prior = agop.AGOP.load(folder / "prior.safetensors")
@@ -76,15 +76,28 @@ def test_several_methods_make_a_sheet_and_equal_names_keep_their_folders(folder)
     result = run_checked(
         "explain", MODEL[0], "data/class1/001.png", "twin", *MODEL[1:], "--prior", "prior.safetensors",
         "--out", "sheet", "--method", "gradcam", "--method", "agop-global", "--method", "vanilla",
-        "--layer", "conv2", "--target", "1", folder=folder,
+        "--layer", "conv2", "--target", "class1", folder=folder,
     )  # fmt: skip
     assert "5×5 for 8×8" in result.stderr
     manifest = json.loads((folder / "sheet" / "manifest.json").read_text())
-    assert [entry["picture"] for entry in manifest["images"]] == ["data/class1/001.png", "twin/001.png"]
-    assert [entry["target"] for entry in manifest["images"]] == [1, 1]
+    assert [entry["picture"] for entry in manifest["images"]] == [
+        "overlays/data/class1/001.png", "overlays/twin/001.png",
+    ]  # fmt: skip
+    assert [(entry["label"], entry["target"]) for entry in manifest["images"]] == [(1, 1), (None, 1)]
     assert manifest["methods"]["gradcam"] == {"layer": "conv2"}
-    with Image.open(folder / "sheet" / "twin" / "001.png") as picture:
+    with Image.open(folder / "sheet" / "overlays" / "twin" / "001.png") as picture:
         assert picture.width > 4 * 192 > picture.height
+
+
+@pytest.mark.filterwarnings("ignore:the map of layer")
+def test_all_methods_and_options_in_their_names(folder):
+    arguments = ("explain", MODEL[0], "data/class0/000.png", *MODEL[1:], "--method", "smoothgrad:samples=2", "--method")
+    run_checked(*arguments, "all", "--out", "all", folder=folder)
+    methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
+    assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(with_prior=False)]
+    assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
+    run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
+    assert set(agop.methods.names()) < load_file(folder / "all" / "maps.safetensors").keys()
 
 
 def test_fit_skips_unreadable_images_with_a_warning(folder):
@@ -144,8 +157,11 @@ def test_version_list_and_help():
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "agop-global"], "agop-global needs a prior"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--prior", "w.pt"], "w.pt is not an AGOP file"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "5"], "target 5 of sample 0"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "x"], "no class is named 'x'"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--names", "raises.py"], "has 4 class names, the model 2"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "vanilla:steps=2"], "vanilla has no options"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "gradcam", "--layer", "conv9"], "no layer 'conv9'"),
-        (["explain", *MODEL[:1], "data", *MODEL[1:], "--out", "w.pt"], "could not write w.pt"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--out", "w.pt"], "w.pt isn't a writable folder"),
         (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of the files could be read"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--device", "cuda"], "cuda"),
     ],

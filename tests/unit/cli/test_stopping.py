@@ -57,8 +57,8 @@ def folder(tmp_path):
     ("arguments", "message", "unwritten"),
     [
         ("fit networks:Stopped data --all-samples", "nothing was written to prior.safetensors", "*.safetensors"),
-        ("explain networks:Stopped data", "finished images stay in explanations/, without maps.safetensors and "
-         "manifest.json", "explanations/manifest.json"),
+        ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
+         "maps.safetensors", "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
          "no scores were written to runs/evaluation", "runs"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",

@@ -113,8 +113,9 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
     gradients = agop.input_gradients(model, images).values
     torch.testing.assert_close(plain, (gradients * images).abs().sum(1))
     torch.testing.assert_close(squared, plain**2)
-    cubed = agop.explain(model, images, "mine_of_the_tests:cubed")
-    torch.testing.assert_close(cubed, gradients.abs().sum(1) ** 3)
+    for name in ("mine_of_the_tests:cubed", "mine_of_the_tests:Wants:power=3", "mine_of_the_tests:cubed:power=3"):
+        torch.testing.assert_close(agop.explain(model, images, name), gradients.abs().sum(1) ** 3)
+    torch.testing.assert_close(agop.explain(model, images, f"{NAMES[1]}:power=1"), plain)
     longer = agop.explain(model, images, "mine_of_the_tests:longer")
     torch.testing.assert_close(longer, agop.explain(model, images, methods.IntegratedGradients(steps=3)))
     masks = torch.rand(4, 8, 8) < 0.4
@@ -131,7 +132,7 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
         ("mine_of_the_tests:number", "is a int: .* agop.methods.Method"),
         ("mine_of_the_tests:function", "is a function: .* agop.methods.Method"),
         ("mine_of_the_tests:Method", "Method has no maps"),
-        ("mine_of_the_tests:Wants", r"needs options .*power.*: create an object"),
+        ("mine_of_the_tests:Wants", r"needs options .*power.*: set them, mine_of_the_tests:Wants:OPTION=VALUE"),
         ("mine_of_the_tests.py:TimesInput", "omit the .py"),
         ("nowhere_at_all:TimesInput", "no module named nowhere_at_all: run this from its folder"),
         ("method_raises:Any", "method_raises can't be imported: ZeroDivisionError: division by zero"),

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from agop.errors import FileError, InputError
+from agop.pictures import preprocessing as preprocessing_module
 from agop.pictures.preprocessing import Preprocessing
 
 
@@ -48,6 +49,60 @@ def test_text_truncated_missing_and_huge_files_raise_with_their_name(tmp_path, m
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(FileError, match=r"bomb\.png"):
         Preprocessing().picture(tmp_path / "bomb.png")
+
+
+def resized_then_cropped(preprocessing, picture, how):
+    """The slow, obvious way, as torchvision does it: scale the whole image, then cut out its centre."""
+    height, width = preprocessing.size
+    rows, columns = preprocessing.resize if isinstance(preprocessing.resize, tuple) else (None, None)
+    if rows is None:
+        shorter = min(picture.size)
+        columns, rows = (int(preprocessing.resize * side / shorter) for side in picture.size)
+    scaled = np.asarray(picture.resize((columns, rows), how))
+    missing = [max(wanted - side, 0) for wanted, side in ((height, rows), (width, columns))]
+    padded = np.pad(scaled, [*((count // 2, (count + 1) // 2) for count in missing), (0, 0)])
+    top, left = round((padded.shape[0] - height) / 2), round((padded.shape[1] - width) / 2)
+    return padded[top : top + height, left : left + width]
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize(
+    ("shape", "size", "resize"),
+    [
+        ((90, 60), (24, 24), 32), ((60, 91), (24, 20), 25), ((7, 11), (20, 20), 31), ((50, 40), (16, 16), (40, 18)),
+        ((30, 45), (33, 28), 20), ((1, 40), (5, 8), 6),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("most", [0, 2**24])
+def test_cutting_before_scaling_equals_scaling_before_cutting(interpolation, shape, size, resize, most, monkeypatch):
+    monkeypatch.setattr(preprocessing_module, "_MOST_SCALED", most)
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8))
+    preprocessing, how = Preprocessing(size, resize=resize), Image.Resampling[interpolation.upper()]
+    ours = np.asarray(preprocessing.cut(picture, how)).astype(int)
+    assert np.abs(ours - resized_then_cropped(preprocessing, picture, how)).max() <= (most == 0)
+
+
+@pytest.mark.parametrize("resize", [None, 256, (256, 256), (9_000, 9_000)])
+@pytest.mark.parametrize("shape", [(1, 3_000), (3_000, 1)])
+def test_no_scaled_image_is_much_larger_than_the_input(tmp_path, shape, resize, monkeypatch):
+    """Scaled as a whole, a narrow image would have hundreds of times as many pixels."""
+    Image.new("L", shape, 77).save(tmp_path / "narrow.png")
+    scaled, scale = [], Image.Image.resize
+
+    def recorded(*arguments, **options):
+        scaled.append(scale(*arguments, **options))
+        return scaled[-1]
+
+    monkeypatch.setattr(Image.Image, "resize", recorded)
+    picture = Preprocessing((224, 224), resize=resize).picture(tmp_path / "narrow.png")
+    assert np.array_equal(picture, np.full((224, 224, 3), 77))
+    assert max(image.width * image.height for image in scaled) <= 256 * 256
+
+
+def test_input_size_is_bounded():
+    assert Preprocessing((4096, 4096)).size == (4096, 4096)
+    with pytest.raises(InputError, match=r"size is 16000x16000: .* 4096x4096"):
+        Preprocessing((16_000, 16_000))
 
 
 def test_16_bit_image_is_as_bright_as_its_8_bit_version(tmp_path):
