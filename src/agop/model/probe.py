@@ -88,6 +88,8 @@ class Probe:
         self._buffers.before_pass()
         try:
             output, calls = self._source.run(self.model, images.clone())
+        except SystemExit as error:
+            raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
