@@ -72,6 +72,7 @@ CALLS = [
     Call("evaluate --prior", "prior.safetensors", mutated_safetensors, lambda path: (
         "evaluate", NETWORK, "data", "masks", "--weights", "w.safetensors", "--prior", path, "--method", "agop-global",
         "--metric", "energy")),
+    Call("show", "prior.safetensors", mutated_safetensors, lambda path: ("show", path)),
     Call("merge", "prior.safetensors", mutated_safetensors, lambda path: ("merge", path, "other.safetensors")),
     Call("explain --weights", "w.safetensors", mutated_safetensors, lambda path: _explain("data", "--weights", path)),
     Call("fit --weights", "w.pt", mutated_zip, lambda path: ("fit", NETWORK, "data", "--weights", path, *HOW)),
@@ -120,7 +121,8 @@ def quiet_session(**change):
 
 
 def _out(call: Call, out: Path) -> tuple:
-    return ("--out", out / "out.safetensors" if call.name.startswith(("fit", "merge")) else out)
+    file = {"fit": "out.safetensors", "merge": "out.safetensors", "show": "out.png"}.get(call.name.split()[0])
+    return ("--out", out if file is None else out / file)
 
 
 def try_all(folder: Path, count: int, seed: int = 0) -> tuple[Counter, dict[str, str]]:
