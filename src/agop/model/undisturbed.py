@@ -34,9 +34,10 @@ class SavedBuffers:
     """The buffers of a model and the entries of its tables, to undo what forward passes write."""
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._tables = [_copy_tables(module) for module in parts.modules]
-        self._copies = [buffer.detach().clone() for buffer in parts.buffers]
+        # Not of TorchScript modules, whose entries can't be exchanged.
+        modules = [module for module in parts.modules if not isinstance(module, torch.jit.ScriptModule)]
+        self._tables = [(table, table.copy()) for module in modules for table in _tables(module)]
+        self._values = [(buffer, buffer.detach().clone()) for buffer in parts.buffers]
         self._passes, self._written = 0, False
 
     def before_pass(self) -> None:
@@ -51,10 +52,16 @@ class SavedBuffers:
         self._passes += 1
 
     def restore(self) -> bool:
-        """Restore all buffers. True if one had changed."""
-        changed = [_restore_tables(*pair) for pair in zip(self._parts.modules, self._tables, strict=True)]
-        changed += [_restore_values(*pair) for pair in zip(self._parts.buffers, self._copies, strict=True)]
-        return any(changed)
+        """Undo values that were written, and entries that were exchanged or added. True if there were any."""
+        changed = False
+        for table, before in self._tables:
+            if table.keys() != before.keys() or any(map(is_not, table.values(), before.values())):
+                table.clear()
+                table.update(before)
+                changed = True
+        for buffer, copy in self._values:
+            changed |= _restore_values(buffer, copy)
+        return changed
 
 
 @contextmanager
@@ -102,27 +109,6 @@ def _tables(module: nn.Module) -> tuple[Table, Table]:
     These are private in torch, but its public iterators skip entries that are None and can't exchange or remove one.
     """
     return module._parameters, module._buffers
-
-
-def _copy_tables(module: nn.Module) -> tuple[Table, Table] | None:
-    """Copies of both tables. None for TorchScript, whose entries can't be exchanged."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return None
-    parameters, buffers = _tables(module)
-    return parameters.copy(), buffers.copy()
-
-
-def _restore_tables(module: nn.Module, saved: tuple[Table, Table] | None) -> bool:
-    """Undo entries that a forward pass exchanged, added or filled in. True if there were any."""
-    changed = False
-    if saved is None:
-        return changed
-    for table, before in zip(_tables(module), saved, strict=True):
-        if table.keys() != before.keys() or any(map(is_not, table.values(), before.values())):
-            table.clear()
-            table.update(before)
-            changed = True
-    return changed
 
 
 def _restore_values(buffer: Tensor, copy: Tensor) -> bool:

@@ -40,6 +40,8 @@ def from_json(kind: Any, value: Any, name: str) -> Any:
         return origin(_items(arguments, value, name))
     if origin is dict:
         return {key: from_json(arguments[1], item, f"{name}.{key}") for key, item in value.items()}
+    if kind is str:
+        _check_text(value, name)
     return _number(value, name) if kind in (int, float) else value
 
 
@@ -67,6 +69,14 @@ def _number(value: Any, name: str) -> Any:
     if not math.isfinite(value):
         raise FileError(f"{name} is {value}: expected a finite number")
     return value
+
+
+def _check_text(text: str, name: str) -> None:
+    """Raise for text that no file name and no UTF-8 text has: it can't be printed or written."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise FileError(f"{name} is {short_repr(text)}: expected text") from None
 
 
 def _items(kinds: tuple[Any, ...], values: list[Any], name: str) -> list[Any]:

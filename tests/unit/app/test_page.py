@@ -69,7 +69,8 @@ def exits_backward():
 @pytest.mark.parametrize(("model", "message"), [("Exits", "sys.exit(&#x27;bye&#x27;)"), ("exits_backward", "bye")])
 def test_model_that_calls_sys_exit_gives_an_error_on_the_page(tmp_path, model, message):
     change = {"model": f"{__name__}:{model}", "prior": None, "layer": None, "names": None}
-    page = Page(load_session(**example.ARGUMENTS | change), tmp_path)
+    with pytest.warns(agop.AGOPWarning, match="isn't trained"):
+        page = Page(load_session(**example.ARGUMENTS | change), tmp_path)
     answer, _ = page.explain([str(example.images()[0])], ["vanilla"], "own", 98, 1, "inferno", lambda *_: None)
     assert "Error" in answer
     assert message in answer

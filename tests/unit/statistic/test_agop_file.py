@@ -1,6 +1,7 @@
 """The AGOP file: damaged content, and values that don't match each other, raise FileError."""
 
 import json
+import os
 import random
 from contextlib import suppress
 
@@ -58,6 +59,12 @@ def rewritten(saved, path, change, tensors=None):
     return path
 
 
+def test_class_names_of_folders_that_are_not_utf_8_load(saved, tmp_path):
+    names = [os.fsdecode(b"caf\xe9"), "dog", "cow"]
+    agop.AGOP.load(saved).save(tmp_path / "named.safetensors", classes=names)
+    assert agop.AGOP.load(tmp_path / "named.safetensors").class_names == tuple(names)
+
+
 def test_file_without_a_checksum_loads(saved, tmp_path):
     prior = agop.AGOP.load(rewritten(saved, tmp_path / "old.safetensors", lambda values: None))
     assert prior.provenance == agop.AGOP.load(saved).provenance
@@ -79,6 +86,7 @@ def test_file_without_a_checksum_loads(saved, tmp_path):
         ({"count": -20}, "provenance.count is -20: expected 0 or more"),
         ({"skipped": -1}, "provenance.skipped is -1"),
         ({"correct": 30, "labelled": 20}, "provenance.correct is 30 of 20 labelled"),
+        ({"data": {"classes": ["a", "b", "\ud800"]}}, r"data.classes is '\\ud800': expected text"),
         ({"rank": 2, "ranks": 2}, "provenance.rank is 2 of 2"),
         ({"options": {"nan": [1]}}, r"provenance.options.nan is \[1\]"),
         ({"options": {"nan": {}}}, "provenance.options.nan is {}"),
