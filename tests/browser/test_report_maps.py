@@ -3,7 +3,6 @@
 import base64
 import io
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from agop.report.page import page as page_text
 from agop.report.page.map_bytes import block_sums
 from agop.report.page.outlines import outline
 from agop.report.run import Run
+from agop.runs.cell_files import seal
 from agop.runs.gallery import Gallery
 from tests.browser.pages import canvas_bytes, colour_indices, mean, rows, shares
 
@@ -134,8 +134,10 @@ def large_maps(run_folder, tmp_path):
     maps["one pixel"][90, 200] = 1e-6
     maps["constant"] += 3.0
     maps["NaN"][5, 5] = np.nan
-    gallery = replace(Gallery.load(folder / "cells" / CELL), maps={name: maps[name][None] for name in maps})
+    picture, one = np.zeros((1, 256, 256, 3), dtype=np.uint8), np.zeros(1, dtype=int)
+    gallery = Gallery(picture, one, one, {"true": picture[..., 0]}, {name: maps[name][None] for name in maps})
     gallery.save(folder / "cells" / CELL)
+    seal(folder / "cells" / CELL)
     (folder / "index.html").write_text(page_text(Run(folder)))
     return folder / "index.html", {name: block_sums(maps[name][None])[0] for name in maps}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from agop.app import cards
 from agop.app.folder import write_zip
 from agop.app.guard import Guard
 from agop.app.session import Session
+from agop.app.storage import Storage
+from agop.app.upload_limit import UploadLimit
 from agop.app.uploads import MOST_BYTES, MOST_FILES, MOST_SENT_BYTES
 from agop.errors import AGOPError, InputError
 from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
@@ -33,7 +34,7 @@ footer { display: none !important; }
 #examples .thumbnail-item { width: 100%; min-width: 0; height: auto; aspect-ratio: 1; }
 """
 _EMPTY = '<p class="agop-model">Results appear here.</p>'
-_EXAMPLES, _KEPT_SECONDS = "examples", 6 * 60 * 60
+_EXAMPLES = "examples"
 _DEFAULTS = ("agop-weighted", "integrated-gradients", "vanilla")
 
 
@@ -48,6 +49,7 @@ class Page:
         colouring: Colouring = DEFAULT_COLOURING,
     ) -> None:
         self.session, self.folder, self.colouring = session, folder, colouring
+        self.storage = Storage(folder, _EXAMPLES)
         (folder / _EXAMPLES).mkdir()  # Gradio serves files from this folder only
         self.examples = [Path(shutil.copy(path, folder / _EXAMPLES)) for path in examples]
 
@@ -82,15 +84,15 @@ class Page:
         progress: Any = gradio.Progress(),  # noqa: B008
     ) -> list[Any]:  # fmt: skip
         """HTML with the results, and the file to download."""
-        forget(self.folder)
         try:
+            self.storage.forget()
             colouring = Colouring(scale, percentile, opacity, colours)
             if not files:
                 raise InputError("no image uploaded: drop one or more, and press Explain")
             outcome = self.session.explain([Path(file) for file in files], names, progress)
             complete = bool(outcome.results and outcome.explainer.methods)
             path = str(write_zip(outcome, self.session.about, self.folder, colouring)) if complete else None
-        except Exception as error:  # a user's own model may raise anything
+        except (Exception, SystemExit) as error:  # a user's own model may raise anything
             message = str(error) if isinstance(error, AGOPError) else f"{type(error).__name__}: {error}"
             return [cards.lines("Error", [message], "skipped"), gradio.update(visible=False)]
         return [cards.page_of(outcome, colouring), gradio.update(value=path, visible=complete)]
@@ -142,11 +144,4 @@ def application(page: Page, host: str) -> Guard:
         run_history=False, max_file_size=MOST_SENT_BYTES, ssr_mode=False, enable_monitoring=False, pwa=False,
         mcp_server=False, theme=theme, css=cards.STYLE + _GRADIO_STYLE,
     )  # fmt: skip
-    return Guard(app, host)
-
-
-def forget(folder: Path, seconds: float = _KEPT_SECONDS) -> None:
-    """Remove uploads and downloads older than `seconds`."""
-    for path in folder.iterdir():
-        if path.name != _EXAMPLES and path.stat().st_mtime < time.time() - seconds:
-            shutil.rmtree(path, ignore_errors=True)
+    return Guard(UploadLimit(app, page.storage), host)

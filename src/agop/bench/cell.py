@@ -49,7 +49,7 @@ def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Prog
         share = (1 - _TRAINING) / len(cells)
         _write_cell(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
         finished = folder / "cells" / cell.name
-        shutil.rmtree(finished, ignore_errors=True)  # without rows, or this cell wouldn't be computed
+        shutil.rmtree(finished, ignore_errors=True)  # not sealed, or this cell wouldn't be computed
         part.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
 
@@ -86,14 +86,16 @@ def _write_cell(
     with warnings.catch_warnings():
         # The paper's GradCAM map is coarse on purpose.
         warnings.simplefilter("ignore", AGOPWarning)
-        results = _results(spec, Entries(scenario, training, priors, cell), prepare(trained.model), test)
+        entries = Entries(scenario, training, priors, cell)
+        model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
+        results = _results(spec, entries, model, test)
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))
-    scores.write(part, cell, trained.noted)
     few = test.first(SHOWN)
     pictures = pixels(few.images, scenario.black, scenario.white)
     gallery(trained.model, few.images, pictures, few.by_kind(spec.masks), scores.maps, few.labels).save(part)
+    scores.write(part, cell, trained.noted)
 
 
 def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, AGOP]:

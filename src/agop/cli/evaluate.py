@@ -23,7 +23,8 @@ def evaluate(
     masks: Annotated[Path, typer.Argument(help="Folder of masks, each with the relative path of its image.")],
     prior: options.Prior = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")
+        list[str] | None,
+        typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),

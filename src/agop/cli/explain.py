@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
+    from agop.pictures.image_files import Skip
     from agop.pictures.predictions import Prediction
 
 # Predictions that are printed; the page lists all.
@@ -108,7 +109,7 @@ def _methods(names: list[str] | None, layer: str | None, prior: Path | None) -> 
     return list(dict.fromkeys(selected))
 
 
-def _image_files(paths: list[Path], skip: Callable[[str], None]) -> list[tuple[Path, Path | None]]:
+def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]]:
     """The files, and the image files in the folders, each with its folder."""
     from agop.pictures.image_files import image_files
 

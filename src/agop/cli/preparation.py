@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from agop.cli.printing import plain_console
 from agop.errors import warn
 from agop.system.distributed import torchrun_rank
 
@@ -29,9 +28,7 @@ def report_preprocessing(preprocessing: Preprocessing, sources: Mapping[str, str
     if torchrun_rank()[0] != 0:
         return
     fields = preprocessing.to_dict()
-    Console(soft_wrap=True, highlight=False, markup=False).print(
-        f"images: {preprocessing_text(fields)} ({_in_words(sources)})"
-    )
+    plain_console().print(f"images: {preprocessing_text(fields)} ({_in_words(sources)})")
     assumed = [name for name, source in sources.items() if source == ASSUMED]
     if assumed:
         reason = "nothing specifies the preprocessing"

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from agop.cli import options
+from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
@@ -23,20 +24,22 @@ def show(
     out: Annotated[
         Path | None, typer.Option(help="PNG to write. Default: the file's name with .png, beside it.")
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""
-    from agop.cli.options import check_out
     from agop.statistic.agop import AGOP
     from agop.statistic.concentration import Overview, few_samples
     from agop.statistic.description import facts
-    from agop.system.files import write_atomically
+    from agop.statistic.drawing import is_own_png
+    from agop.system.files import check_overwrites, write_atomically
 
     path = prior.with_suffix(".png") if out is None else out
     if path.suffix.lower() != ".png":
         raise InputError(f"out {path} isn't a .png file: give {path.with_suffix('.png')}")
-    check_out(path)
+    options.check_writable(path)
+    check_overwrites([path], [prior], is_own_png, force=force)
     statistic = AGOP.load(prior)
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     for name, text in facts(statistic).items():
         console.print(f"{name:<12} {text}")
     overview = Overview.of(statistic)

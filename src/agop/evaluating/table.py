@@ -20,7 +20,7 @@ from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
 from agop.runs.replacing import UNFINISHED, finish_replacing, new_run
 from agop.runs.rows import Row, collect, row
-from agop.runs.spec import RunSpec
+from agop.runs.spec import RunSpec, check_folder_name
 from agop.statistic.agop import AGOP
 
 BENCHMARK = "evaluation"
@@ -128,8 +128,7 @@ class Evaluation:
 def check_place(folder: str | os.PathLike[str], name: str) -> None:
     """Raise unless the folder is new, empty, or an earlier evaluation, and the name can be part of a path."""
     path = Path(folder)
-    if not name or "/" in name:
-        raise InputError(f"name is {name!r}: pass a name without /, it becomes part of a folder's name")
+    check_folder_name(name)
     finish_replacing(path)
     if (path / "spec.json").exists() and RunSpec.load(path).benchmark == BENCHMARK:
         return

@@ -58,7 +58,7 @@ def _user_model(spec: str) -> nn.Module:
     value = load_user_object(spec, "model", callable)
     try:
         model = value if isinstance(value, nn.Module) else value()
-    except Exception as error:  # the user's own code
+    except (Exception, SystemExit) as error:  # the user's own code
         raise ModelError(f"{spec} raised {type(error).__name__}: {error}; it is called without arguments") from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{spec} returned a {type(model).__name__}: it should return a torch.nn.Module")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import AGOPWarning, InputError, ModelError
-from agop.model.outputs import LogitSource
+from agop.model.outputs import Call, LogitSource
 from agop.model.targets import Target, check_range, class_count, logits_of, predicted, selection, target_indices
 from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
 
@@ -78,9 +78,18 @@ class Probe:
         The model gets a copy: it may start with an in-place operation, which must not write to a leaf or to the
         caller's images.
         """
+        return self._source.logits(images, self._outputs)
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Logits (N,K) from the outputs (N,K) of a copy of the model."""
+        return self._source.read(outputs)
+
+    def _outputs(self, images: Tensor) -> tuple[Tensor, list[Call]]:
         self._buffers.before_pass()
         try:
             output, calls = self._source.run(self.model, images.clone())
+        except SystemExit as error:
+            raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -90,7 +99,7 @@ class Probe:
             raise ModelError(
                 f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
             ) from error
-        return self._source.logits(logits_of(output, len(images)), calls)
+        return logits_of(output, len(images)), calls
 
     def placed(self, images: Tensor) -> Tensor:
         """The images on the model's device and in its dtype, never as inference tensors."""

@@ -19,13 +19,13 @@ from agop.model.probe import probing
 from agop.model.targets import predicted, probabilities
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture
+from agop.pictures.image_files import Skip
 from agop.pictures.preprocessing import Preprocessing
 from agop.statistic.agop import AGOP
 
 # Files read at once, and the most pixels of their inputs. `explain` decides how many are in the model at once.
 _READ_TOGETHER, _READ_PIXELS = 32, 2**23
 
-Skip = Callable[[str], None]
 Read = Callable[[Path], Image.Image]
 Images = list[tuple[Path, Image.Image]]
 

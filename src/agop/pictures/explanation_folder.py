@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -24,6 +23,7 @@ from agop.pictures.maps_file import MapsFile
 from agop.pictures.overview import Overview
 from agop.pictures.predictions import Prediction
 from agop.pictures.sheets import sheet, tile
+from agop.statistic.drawing import png
 from agop.system.files import write_atomically
 from agop.system.versions import package_version
 
@@ -54,7 +54,7 @@ class ExplanationFolder:
             str(explained.path), self._outputs.overlay(explained.path), explained.predicted, explained.probability,
             explained.target, self._labels.get(explained.path),
         )  # fmt: skip
-        write_atomically(self.path / prediction.picture, _png(self._drawn(explained)))
+        write_atomically(self.path / prediction.picture, png(self._drawn(explained)))
         self._maps.add(explained.maps)
         self._page.add(prediction, self._thumbnails(explained))
         self.predictions.append(prediction)
@@ -116,9 +116,3 @@ def _method_fields(name: str, layer: str | None) -> dict[str, Any]:
     values = {field.name: getattr(method, field.name) for field in fields(method)}
     common = missing_layer(method, layer)
     return values if common is None else values | {"layer": common}
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()

@@ -78,10 +78,10 @@ def percent(probability: float) -> str:
 
 
 def label_of(path: Path, folder: Path | None, names: Sequence[str]) -> int | None:
-    """The class that the folders tell: the first one on the way from `folder` to the file that is a class's name.
+    """The class that a folder is named after: the first one on the way from `folder` to the file, else `folder`.
 
-    If none below is, `folder` itself may be one. Without `folder`, the file's own folder counts.
+    Without `folder`, the file's own folder counts. A name that two classes share doesn't.
     """
     root = folder or path.parent
     candidates = [*path.relative_to(root).parts[:-1], root.resolve().name]
-    return next((names.index(name) for name in candidates if name in names), None)
+    return next((names.index(name) for name in candidates if names.count(name) == 1), None)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agop.errors import FileError
+from agop.runs.links import refuse_links
 from agop.system.locks import file_lock
 
 UNFINISHED = ".new.part"
@@ -34,6 +35,7 @@ def finish_replacing(folder: Path) -> None:
     """Move a new run into place, if one is complete. Other files in the folder are kept, except the old report."""
     if not _is_complete(folder / _NEW):
         return
+    refuse_links(folder)
     try:
         with file_lock(folder / _NEW / _LOCK):
             if _is_complete(folder / _NEW):  # otherwise another process has just moved it

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import html
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from agop.statistic.concentration import Overview, Part
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 # Pictures in one overview: all samples, and the most concentrated classes.
 _MOST = 24
+# Text in a PNG's header: such a file may be overwritten.
+_MARK = ("Software", "agop show")
 # Ends and middle of matplotlib's inferno.
 _BLACK, _MIDDLE, _WHITE = "#000004", "#bb3754", "#fcffa4"
 _ROW = '<tr><th style="text-align:left">{name}</th><td style="text-align:left">{text}</td></tr>'
@@ -64,7 +68,19 @@ def _caption(part: Part) -> str:
 
 
 def png(image: Image.Image) -> bytes:
-    """The bytes of a PNG file."""
+    """The bytes of a PNG file that `is_own_png` recognises."""
+    mark = PngInfo()
+    mark.add_text(*_MARK)
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
+    image.save(buffer, format="PNG", pnginfo=mark)
     return buffer.getvalue()
+
+
+def is_own_png(path: Path) -> bool:
+    """True for a file that `png` made."""
+    name, value = _MARK
+    try:
+        with Image.open(path) as image:
+            return image.info.get(name) == value
+    except (OSError, Image.DecompressionBombError, ValueError, SyntaxError):
+        return False

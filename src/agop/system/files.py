@@ -26,7 +26,7 @@ def check_overwrites(
             raise InputError(f"{path} is one of the inputs and would be overwritten: choose another --out")
         if is_own(path):
             continue
-        if any(_identity(folder) in read for folder in path.resolve().parents):
+        if any(_identity(folder) in read for folder in path.resolve().parents if folder.exists()):
             raise InputError(f"{path} is in an input folder and would be overwritten: choose another --out")
         if not force:
             raise InputError(

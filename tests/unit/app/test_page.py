@@ -1,24 +1,18 @@
-"""The page's answers and its folder, and the modules that import Gradio."""
+"""The page's answers, and the modules that import Gradio."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 import agop
 from agop.app import cards, example
-from agop.app.page import Page, forget
+from agop.app.page import Page
+from agop.cli.app import load_session
 from agop.pictures.colouring import Colouring
-
-
-def test_old_uploads_are_removed_and_examples_kept(tmp_path):
-    for name in ("examples", "upload"):
-        (tmp_path / name).mkdir()
-    forget(tmp_path, 100)
-    assert (tmp_path / "upload").exists()
-    forget(tmp_path, -100)
-    assert [path.name for path in tmp_path.iterdir()] == ["examples"]
 
 
 def test_only_the_page_imports_gradio():
@@ -41,3 +35,41 @@ def test_invalid_colours_are_an_error_on_the_page(session, tmp_path, scale, perc
     html, _ = Page(session, tmp_path).explain(example.images(), ["vanilla"], scale, percentile, 1.0, "gray")
     assert message in html
     assert "agop-card" not in html
+
+
+class ExitingBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        sys.exit("bye")
+
+
+class Exits(torch.nn.Module):
+    """Ends the process in its forward pass, or in its backward pass, for all but black images."""
+
+    def __init__(self, backward=False):
+        super().__init__()
+        self.fc, self.backward = torch.nn.Linear(64, 2), backward
+
+    def forward(self, x):
+        if self.backward:
+            x = ExitingBackward.apply(x)
+        elif x.any():
+            sys.exit("bye")
+        return self.fc(x.flatten(1))
+
+
+def exits_backward():
+    return Exits(backward=True)
+
+
+@pytest.mark.parametrize(("model", "message"), [("Exits", "sys.exit(&#x27;bye&#x27;)"), ("exits_backward", "bye")])
+def test_model_that_calls_sys_exit_gives_an_error_on_the_page(tmp_path, model, message):
+    change = {"model": f"{__name__}:{model}", "prior": None, "layer": None, "names": None}
+    page = Page(load_session(**example.ARGUMENTS | change), tmp_path)
+    answer, _ = page.explain([str(example.images()[0])], ["vanilla"], "own", 98, 1, "inferno", lambda *_: None)
+    assert "Error" in answer
+    assert message in answer

@@ -26,6 +26,14 @@ from tests.command import error_of, run, run_checked
 from tests.image_files import save
 
 MODEL = ("agop.networks:CNN8by8", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
+EXITS_LATER = """
+import sys, torch
+def make():
+    sys.exit("usage: train.py")
+class Forward(torch.nn.Module):
+    def forward(self, x):
+        sys.exit(3)
+"""
 HOW = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 
 
@@ -41,6 +49,8 @@ def folder(tmp_path_factory):
     (folder / "raises.py").write_text("def make():\n    1 / 0\ndef needs(x):\n    pass\n")
     (folder / "broken_syntax.py").write_text("def make(:\n")
     (folder / "needs_package.py").write_text("import no_such_package\n")
+    (folder / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    (folder / "exits_later.py").write_text(EXITS_LATER)
     assert "of 60" in run_checked("fit", MODEL[0], "data", *MODEL[1:], folder=folder).stdout
     return folder
 
@@ -150,6 +160,11 @@ def test_version_and_help():
         (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
+        (["fit", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0): move what it runs"),
+        (["explain", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0)"),
+        (["explain", "exits_later:make", "data"], "exits_later:make raised SystemExit: usage: train.py"),
+        (["explain", "exits_later:Forward", "data"], "the model calls sys.exit(3) in its forward pass: remove it"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "exits:Method"], "exits can't be imported"),
         (["fit", "agop.networks:CNN8by8", "data", "--num-classes", "5"], "--num-classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),

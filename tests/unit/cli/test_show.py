@@ -6,6 +6,7 @@ from PIL import Image
 
 from agop.app import example
 from tests.command import error_of, run_checked
+from tests.image_files import save_random
 from tests.unit.statistic.test_concentration import of_classes, patches
 
 
@@ -34,6 +35,19 @@ def test_out_is_the_path_of_the_png_and_few_samples_warn(tmp_path):
     assert (tmp_path / "deep" / "maps.png").is_file()
 
 
+def test_an_earlier_png_is_overwritten_and_another_one_only_by_force(tmp_path):
+    of_classes(patches(2, 1), [300, 300]).save(tmp_path / "prior.safetensors")
+    for _ in range(2):
+        run_checked("show", "prior.safetensors", folder=tmp_path)
+    drawn = (tmp_path / "prior.png").read_bytes()
+    save_random(tmp_path, "prior.png")
+    photo = (tmp_path / "prior.png").read_bytes()
+    assert "prior.png already exists" in error_of("show", "prior.safetensors", folder=tmp_path)
+    assert (tmp_path / "prior.png").read_bytes() == photo
+    run_checked("show", "prior.safetensors", "--force", folder=tmp_path)
+    assert (tmp_path / "prior.png").read_bytes() == drawn
+
+
 def test_many_classes_are_listed_up_to_a_limit(tmp_path):
     of_classes(patches(40, 7), [50] * 40).save(tmp_path / "prior.safetensors")
     lines = run_checked("show", "prior.safetensors", folder=tmp_path).stdout.splitlines()
@@ -53,7 +67,8 @@ def test_the_prior_of_a_hook_is_shown(tmp_path):
         (("nothing.safetensors",), "could not read nothing.safetensors"),
         (("text.safetensors",), "text.safetensors is not an AGOP file"),
         (("text.safetensors", "--out", "maps.jpg"), "out maps.jpg isn't a .png file: give maps.png"),
-        (("text.safetensors", "--out", "folder.png"), "out folder.png is a folder: give a file"),
+        (("text.safetensors", "--out", "folder.png"), "folder.png already exists and isn't a result of this command"),
+        (("text.safetensors", "--out", "text.safetensors/maps.png"), "text.safetensors isn't a writable folder"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, arguments, message):

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
 
 import agop
+from agop.cli.main import main
 from agop.cli.stopping import deferred_signals, sigterm_as_interrupt
 from agop.networks import CNN8by8
 from tests.command import WIDE, error_of, run
@@ -92,6 +94,17 @@ def test_the_first_sigterm_interrupts_and_the_old_handler_returns_after_errors()
     assert signal.getsignal(signal.SIGTERM) == handler
     with pytest.raises(ValueError, match="mine"), sigterm_as_interrupt():
         raise ValueError("mine")
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_sigterm_is_not_ignored_after_a_command_failed(monkeypatch, capsys):
+    """It's ignored only while the error is printed: torchrun must be able to end the process afterwards."""
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(sys, "argv", ["agop", "report", "missing"])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "missing" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == handler
 
 

@@ -175,7 +175,7 @@ def test_evaluation_is_saved_as_a_run_with_its_scores_and_samples(model, prior, 
         assert run.estimate("mine", "given", method, "milliseconds").mean == evaluation.milliseconds[method]
     assert run.estimate("mine", "given", "model", "accuracy").mean == accuracy(model)
     assert run.spec.steps == 7
-    assert "set to 0 in 7 steps" in run.about["metrics"]["deletion"]["what"]
+    assert "set to 0 in 7 steps" in run.about.metrics["deletion"].what
     saved = agop.AGOP.load(tmp_path / "run" / "cells" / "mine-given-000" / "agop.safetensors")
     assert torch.equal(saved.diagonal, prior.diagonal)
 

@@ -77,7 +77,8 @@ def test_explain_and_evaluate_take_options_in_the_name():
     names = ["integrated-gradients:steps=3,baseline=0.5", "integrated-gradients:steps=4"]
     expected = agop.explain(model, images, methods.IntegratedGradients(steps=3, baseline=0.5))
     assert torch.equal(agop.explain(model, images, names[0]), expected)
-    scores = agop.evaluate(model, images, torch.rand(3, 8, 8) < 0.4, names, metrics="energy").scores
+    masks = torch.rand(3, 8, 8) < 0.4
+    scores = agop.evaluate(model, images, masks, names, metrics="energy", controls=False).scores
     assert list(scores) == names
     assert not torch.equal(*(scores[name]["energy"] for name in names))
 

@@ -6,60 +6,10 @@ from torch import nn
 
 import agop
 from agop.errors import AGOPWarning, LayerError
-from agop.model.layers import as_grid, feature_maps, token_grid
+from agop.model.layers import feature_maps
 from agop.model.probe import probing
 from agop.networks import CNN8by8, ResNet18
 from tests import zoo
-
-
-class Backwards(nn.Module):
-    """Its layers are defined in another order than they are executed."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = nn.Conv2d(4, 4, 3, padding=1)
-        self.first = nn.Conv2d(3, 4, 3, padding=1)
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.head(self.last(self.first(x)).mean((2, 3)))
-
-
-class WithBranch(nn.Module):
-    """A model with branches that its output doesn't depend on."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3, padding=1)
-        self.beside = nn.Conv2d(4, 4, 3, padding=1)
-        self.places = nn.Parameter(torch.randn(1, 9, 4))
-        self.norm = nn.LayerNorm(4)
-        self.flat = nn.BatchNorm1d(4)
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, x):
-        x = self.conv(x)
-        self.beside(x)
-        with torch.no_grad():
-            self.beside(x)
-        y = self.flat(x.flatten(2))
-        return self.head(y.mean(2) + self.norm(self.places).mean())
-
-
-def small_last_map():
-    first, second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1)
-    return nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Conv2d(5, 3, 1), nn.Flatten())
-
-
-@pytest.mark.parametrize(
-    ("build", "expected", "other"),
-    [(small_last_map, "1", "0"), (Backwards, "last", "first"), (WithBranch, "conv", None)],
-)
-def test_default_layer_is_the_last_executed_convolution_with_a_map_that_the_output_depends_on(build, expected, other):
-    model, images = build().eval(), zoo.images()
-    maps = agop.explain(model, images, "gradcam")
-    assert torch.equal(maps, agop.explain(model, images, "gradcam", layer=expected))
-    assert other is None or not torch.equal(maps, agop.explain(model, images, "gradcam", layer=other))
 
 
 def test_layer_may_be_a_name_or_a_module():
@@ -137,28 +87,3 @@ def test_half_precision_maps_become_float32():
     with probing(zoo.build("plain").half()) as probe:
         features = feature_maps(probe, zoo.images(), None, "body.0")
     assert features.activations.dtype == features.gradients.dtype == torch.float32
-
-
-def test_vision_transformer_uses_the_last_norm_before_attention():
-    """After the last attention, only the class token reaches the output."""
-    model, images = zoo.build("attention"), zoo.images()
-    with pytest.warns(AGOPWarning, match=r"'block\.norm1' is only 3×3"):
-        maps = agop.explain(model, images, "gradcam")
-    assert maps.shape == (5, 12, 12)
-    assert (maps.flatten(1).max(1).values > 0).any()
-
-
-@pytest.mark.parametrize(
-    ("tokens", "size", "grid"),
-    [(197, (224, 224), (14, 14)), (198, (224, 224), (14, 14)), (196, (224, 224), (14, 14)), (261, (224, 224), (16, 16)),
-     (49, (224, 224), (7, 7)), (1 + 8 * 12, (64, 96), (8, 12)), (10, (12, 12), (3, 3))],
-)  # fmt: skip
-def test_token_grid_follows_the_image_shape(tokens, size, grid):
-    assert token_grid(tokens, torch.Size(size)) == grid
-    with pytest.raises(LayerError, match="5000 tokens"):
-        token_grid(5000, torch.Size((7, 1000)))
-
-
-def test_tokens_are_placed_row_by_row_after_the_class_token():
-    tokens = torch.arange(10.0).reshape(1, 10, 1)
-    assert as_grid(tokens, 1, torch.Size((12, 12)))[0, 0].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

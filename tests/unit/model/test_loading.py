@@ -219,6 +219,17 @@ def test_exported_program_with_a_pickle_raises_and_runs_no_code(where, exported,
     assert not Path("ran").exists()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_incomplete_exported_program_raises_with_the_cause_and_logs_no_traceback(exported, tmp_path, caplog):
+    with zipfile.ZipFile(exported) as whole, zipfile.ZipFile(tmp_path / "cut.pt2", "w") as cut:
+        for name in whole.namelist():
+            if not name.endswith("/weight_1"):
+                cut.writestr(name, whole.read(name))
+    with pytest.raises(ModelError, match=r"cut\.pt2 can't be read as an exported program: .*weight_1: file not found"):
+        load_model(str(tmp_path / "cut.pt2"))
+    assert caplog.records == []
+
+
 def test_hugging_face_folder_loads(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

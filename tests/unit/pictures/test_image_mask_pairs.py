@@ -37,6 +37,18 @@ def test_image_gets_the_mask_of_its_name_and_the_label_of_its_folder(folders):
     assert pairs.names == ("cats/a.png", "dogs/b.png")
 
 
+def test_linked_folders_are_read_and_broken_links_reported(folders, tmp_path):
+    for folder in folders:
+        (folder / "dogs").rename(tmp_path / f"{folder.name}-elsewhere")
+        (folder / "dogs").symlink_to(tmp_path / f"{folder.name}-elsewhere")
+    (folders[0] / "cows").symlink_to("gone")
+    (folders[0] / ".hidden").mkdir()
+    with pytest.warns(AGOPWarning, match="skipped: .*cows can't be read: broken link"):
+        pairs = load_image_mask_pairs(*folders, SMALL)
+    assert pairs.classes == ("cats", "dogs")
+    assert pairs.names == ("cats/a.png", "dogs/b.png")
+
+
 def test_mask_is_cropped_like_its_image(folders):
     images, masks = folders
     wide = square(slice(0, 8), slice(4, 6), shape=(8, 16))  # partly outside the crop

@@ -6,7 +6,7 @@ import pytest
 
 from agop.pictures.predictions import Prediction, label_of, lines, percent, summary, wrong_first
 
-NAMES = ("cat", "dog")
+NAMES = ("cat", "dog", "crane", "crane")
 
 
 def prediction(file, predicted, probability, label=None):
@@ -61,6 +61,7 @@ def test_percent_rounds_to_0_and_100_only_what_is(value, text):
         ("dog/photos/1.png", "dog/photos", None),
         ("photos/1.png", "photos", None),
         ("photos/Cat/1.png", "photos", None),
+        ("photos/crane/1.png", "photos", None),
     ],
 )
 def test_label_is_the_folder_with_a_class_name(path, folder, label):

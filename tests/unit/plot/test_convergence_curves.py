@@ -1,7 +1,5 @@
 """agop.plot.convergence, for runs and for snapshots."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -12,18 +10,13 @@ from agop.runs.spec import RunSpec
 from agop.statistic.provenance import Provenance
 from tests import zoo
 from tests.drawn_figures import colour_bar, pixels, texts
+from tests.report_runs import write_cells
 
 
-def write_run(folder, rows, seeds=2, scenarios=("one", "two"), absent=()):
+def write_run(folder, rows, seeds=2, scenarios=("one", "two"), backgrounds=("plain",), absent=()):
     """A run folder with these convergence rows."""
-    spec = RunSpec("own", scenarios, ("plain",), seeds, ("agop-global",), ("iou",), absent=absent)
-    spec.save(folder)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "convergence.jsonl").write_text(lines)
-    for cell in spec.cells():
-        (folder / "cells" / cell.name).mkdir(parents=True)
-        for name in ("rows", "timings", "convergence"):
-            (folder / "cells" / cell.name / f"{name}.jsonl").write_text("")
+    spec = RunSpec("own", scenarios, backgrounds, seeds, ("agop-global",), ("iou",), absent=absent)
+    write_cells(folder, spec, {"convergence": rows})
     return folder
 
 
@@ -84,8 +77,8 @@ def test_unmeasured_metrics_and_other_folders_raise(tmp_path):
 
 def test_the_panel_of_a_missing_background_is_hidden(tmp_path):
     rows = [row("one", 0, 1, "agop-global", "iou", 0.5)]
-    figure = agop.plot.convergence(write_run(tmp_path, rows, absent=("two/plain",)))
-    assert [axes.get_visible() for axes in figure.axes] == [True, False]
+    run = write_run(tmp_path, rows, backgrounds=("plain", "other"), absent=("two/plain",))
+    assert [axes.get_visible() for axes in agop.plot.convergence(run).axes] == [True, False, True, True]
 
 
 def test_hook_snapshots_show_how_the_diagonal_evolves(tmp_path):

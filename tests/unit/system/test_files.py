@@ -16,7 +16,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(name)
     (tmp_path / "link").symlink_to("input")
     os.link("input", "hard")
-    (tmp_path / "broken").symlink_to("gone")
+    (tmp_path / "broken").symlink_to("gone/deep/file")
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "deep" / "file").touch()
     (tmp_path / "data" / "earlier").touch()
