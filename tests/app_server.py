@@ -27,7 +27,7 @@ def serving(folder, *arguments):
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **options) as process,
     ):
         try:
-            address = re.search(r"http://\S+", process.stdout.readline())
+            address = next((match for line in process.stdout if (match := re.search(r"http://\S+", line))), None)
             assert address, (folder / "errors").read_text()
             yield address.group(), process
         finally:

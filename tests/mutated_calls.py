@@ -1,10 +1,12 @@
 """Command-line and app calls with mutated files: each must succeed or raise an AGOPError."""
 
+import io
 import random
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from agop.cli.app import load_session
 from agop.errors import AGOPError
 from agop.pictures.preprocessing import Preprocessing
 from tests.command import run
-from tests.image_files import save_random
+from tests.image_files import save, save_random
 from tests.mutated_files import mutated, mutated_safetensors, mutated_zip
 
 NETWORK = "agop.networks:CNN8by8"
@@ -41,6 +43,8 @@ def prepare(folder: Path) -> None:
     """Write valid files of all kinds: images, weights, AGOP files, an exported program and class names."""
     save_random(folder / "data" / "a", "0.png", "1.png")
     save_random(folder / "data" / "b", "0.png")
+    for path in (folder / "data").rglob("*.png"):
+        save(folder / "masks" / path.relative_to(folder / "data"), 255 * np.eye(8))
     weights = load_file(example.WEIGHTS)
     shutil.copy(example.WEIGHTS, folder / "w.safetensors")
     torch.save(weights, folder / "w.pt")
@@ -65,6 +69,10 @@ def _explain(*arguments):
 CALLS = [
     Call("explain --prior", "prior.safetensors", mutated_safetensors, lambda path: (
         "explain", NETWORK, "data", "--weights", "w.safetensors", "--prior", path, "--method", "agop-weighted")),
+    Call("evaluate --prior", "prior.safetensors", mutated_safetensors, lambda path: (
+        "evaluate", NETWORK, "data", "masks", "--weights", "w.safetensors", "--prior", path, "--method", "agop-global",
+        "--metric", "energy")),
+    Call("show", "prior.safetensors", mutated_safetensors, lambda path: ("show", path)),
     Call("merge", "prior.safetensors", mutated_safetensors, lambda path: ("merge", path, "other.safetensors")),
     Call("explain --weights", "w.safetensors", mutated_safetensors, lambda path: _explain("data", "--weights", path)),
     Call("fit --weights", "w.pt", mutated_zip, lambda path: ("fit", NETWORK, "data", "--weights", path, *HOW)),
@@ -96,7 +104,7 @@ def outcome(call: Call, folder: Path, content: bytes, session) -> str:
             if isinstance(arguments, Path):
                 session.explain([arguments], ["vanilla"])
             else:
-                load_session(**example.ARGUMENTS | arguments)
+                quiet_session(**arguments)
             return "accepted"
     except AGOPError:
         return "rejected"
@@ -106,13 +114,20 @@ def outcome(call: Call, folder: Path, content: bytes, session) -> str:
         shutil.rmtree(out, ignore_errors=True)
 
 
+def quiet_session(**change):
+    """The session of the embedded example with other arguments, without what it prints."""
+    with redirect_stdout(io.StringIO()):
+        return load_session(**example.ARGUMENTS | change)
+
+
 def _out(call: Call, out: Path) -> tuple:
-    return ("--out", out if call.name.startswith("explain") else out / "out.safetensors")
+    file = {"fit": "out.safetensors", "merge": "out.safetensors", "show": "out.png"}.get(call.name.split()[0])
+    return ("--out", out if file is None else out / file)
 
 
 def try_all(folder: Path, count: int, seed: int = 0) -> tuple[Counter, dict[str, str]]:
     """Make `count` calls with mutated files. Outcomes by call, and the leaked exceptions with their seeds."""
-    session = load_session(**example.ARGUMENTS)
+    session = quiet_session()
     outcomes: Counter = Counter()
     leaks: dict[str, str] = {}
     calls = CALLS + APP_CALLS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any, NoReturn
@@ -17,11 +18,24 @@ from torch import Tensor
 from agop.errors import FileError
 from agop.statistic.provenance import FORMAT, Provenance
 from agop.system.files import read_bytes, write_atomically
+from agop.system.typed_json import from_json
 
 Tensors = dict[str, Tensor]
 _KEY, _CHECKSUM = "agop", "checksum"
 # Largest size before the crop, as a multiple of the size after it: a few bytes must not ask for gigabytes.
 _MOST_RESIZE = 16
+
+
+@dataclass(frozen=True)
+class _Preprocessing:
+    """Types of the fields of `Preprocessing`, whose package is above this one."""
+
+    size: tuple[int, int] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    gray: bool = False
+    resize: int | tuple[int, int] | None = None
+    interpolation: str = ""
 
 
 def write_agop_file(path: Path, tensors: Tensors, provenance: Provenance) -> None:
@@ -128,7 +142,11 @@ def _are_means(squares: Tensor) -> bool:
 
 
 def _check_preprocessing(preprocessing: dict[str, Any], shape: torch.Size) -> None:
-    """Raise unless the recorded preprocessing gives images of the diagonal's shape (C,H,W)."""
+    """Raise unless each value has its type, and the images have the diagonal's shape (C,H,W)."""
+    from_json(_Preprocessing, preprocessing, "provenance.data.preprocessing")
+    for name, value in preprocessing.items():
+        if value is None and name != "resize":
+            raise FileError(f"provenance.data.preprocessing.{name} has no value")
     size, gray, resize = (preprocessing.get(name) for name in ("size", "gray", "resize"))
     if size is not None and size != list(shape[1:]):
         raise FileError(f"its preprocessing gives images of size {short_repr(size)}, its diagonal is {tuple(shape)}")

@@ -113,4 +113,6 @@ class Provenance(_Record):
             number = getattr(provenance, name)
             if number is not None and number < 0:
                 raise FileError(f"provenance.{name} is {number}: expected 0 or more")
+        if (provenance.correct or 0) > (provenance.labelled or 0):
+            raise FileError(f"provenance.correct is {provenance.correct} of {provenance.labelled} labelled samples")
         return provenance
