@@ -5,7 +5,7 @@ READY := .venv/ready
 TWO := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check nightly lint bench-speed pictures screenshots results clean
+.PHONY: help demo test check nightly hostile lint bench-speed pictures screenshots results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,6 +23,10 @@ check: $(READY) lint  ## run ruff, strict mypy, and all tests except the nightly
 
 nightly: $(READY)  ## test ResNet-50 and ViT-B/16 at 224 px: every method within 4 GiB (40 minutes on 2 busy cores)
 	$(BIN)/python -m pytest -m nightly
+
+hostile: $(READY)  ## damage files, kill processes, send hostile input; update docs/reliability.md (under 20 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/make_reliability.py > docs/reliability.md.part
+	mv docs/reliability.md.part docs/reliability.md
 
 lint: $(READY)  ## run ruff and strict mypy
 	$(BIN)/ruff check .

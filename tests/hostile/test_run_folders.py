@@ -88,7 +88,7 @@ def test_killed_benches_resume_to_the_same_bytes(whole, tmp_path):
         finish(start(folder))
         held += same_results(folder / "run", whole)
         shutil.rmtree(folder)
-    print(f"\nbenches killed by SIGKILL and started again: {KILLS} tried, {held} with the same bytes")
+    print(f"\nbenches killed by SIGKILL and started again: {KILLS} tried, {held} held (same bytes)")
     assert held == KILLS
 
 
@@ -108,5 +108,5 @@ def test_two_benches_in_one_folder(whole, tmp_path):
         )
         held += codes in ([0, 2], [0, 0]) and refused and same_results(folder / "run", whole)
         shutil.rmtree(folder)
-    print(f"\ntwo benches in one folder: {KILLS} tried, {held} with the same bytes")
+    print(f"\ntwo benches in one folder: {KILLS} tried, {held} held (same bytes)")
     assert held == KILLS

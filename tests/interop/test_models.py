@@ -206,7 +206,7 @@ def test_prior_with_one_channel_makes_the_images_gray(transformers, tmp_path):
     for name, mean, std in (("rgb", [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]), ("gray", [0.4], [0.2])):
         processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=mean, image_std=std)
         processor.save_pretrained(tmp_path / name)
-    with pytest.warns(AGOPWarning, match="assuming mean 0, std 1 for gray ones"):
+    with pytest.warns(AGOPWarning, match=r"assuming mean 0, std 1\): pass --mean and --std"):
         assumed = preprocessing(f"hf:{tmp_path / 'rgb'}", None, None, None, False, prior)
     assert (assumed.gray, assumed.mean, assumed.std, assumed.size) == (True, (0.0,), (1.0,), (32, 32))
     assert preprocessing(f"hf:{tmp_path / 'rgb'}", None, "0.3", "0.2", False, prior).mean == (0.3,)

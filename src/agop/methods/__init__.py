@@ -61,7 +61,8 @@ def _resolve(name: str) -> type[Method] | Method:
     if name in names():
         return registry.get(name)
     library, colon, own = str(name).partition(":")
-    if library in names():
+    # A method may have the name of the user's module that defines it.
+    if library in names() and registry.get(library).__module__ != library:
         raise InputError(f"{own!r} isn't an option of {library}: give {library}:OPTION=VALUE")
     method_class = _library(library) if colon else None
     if method_class is not None:

@@ -71,18 +71,18 @@ def import_library(library: str) -> Any:
         return importlib.import_module(library)
     except ModuleNotFoundError as error:
         if error.name == library and library != "torchvision":  # which has no extra
-            raise MissingExtraError(f"a {library} model", library) from error
-        raise ModelError(f"a {library} model needs {error.name}: {_install(str(error.name))}") from error
+            raise MissingExtraError(f"a {library} model", library, beside=_this_torch()) from error
+        raise ModelError(f"a {library} model needs {error.name}: pip install {error.name} {_this_torch()}") from error
     except Exception as error:  # torchvision for another torch raises RuntimeError
         raise ModelError(
             f"{library} is installed but can't be imported ({type(error).__name__}: {error}): "
-            f"{_install(library)}, from the index that your torch came from"
+            f"pip install {library} {_this_torch()}, from the index that your torch came from"
         ) from error
 
 
-def _install(package: str) -> str:
-    """The command that installs a package and keeps the torch that is installed."""
-    return f"pip install {package} torch=={torch.__version__.partition('+')[0]}"
+def _this_torch() -> str:
+    """The installed torch, for a pip command: without it, torchvision replaces torch by the latest CUDA build."""
+    return f"torch=={torch.__version__.partition('+')[0]}"
 
 
 def _torchvision(name: str, pretrained: bool, num_classes: int | None) -> Any:

@@ -14,7 +14,7 @@ from numpy.random import MT19937, mtrand
 from torch import Tensor, nn
 
 Table = dict[str, Any]
-# Generators that replace NumPy's own for a while. Several, because calls may be nested.
+# Generators used instead of NumPy's own. Several, because calls may be nested.
 _SPARES = [MT19937(0)]
 # Bytes of MT19937's state in memory: 624 words and a position.
 _MT19937_BYTES = 2500

@@ -6,8 +6,9 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from agop.errors import FileError, InputError
 
@@ -75,7 +76,7 @@ class Spool:
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=path.parent, prefix=".agop-", suffix=".part")  # noqa: SIM115
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, _close, self._file)
 
     def append(self, content: bytes) -> int:
         """Add the content. Returns its position."""
@@ -93,6 +94,12 @@ class Spool:
         """All content, in parts of 256 kB."""
         self._file.seek(0)
         return iter(lambda: self._file.read(2**18), b"")
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a file whose content isn't needed any more: on a full disk, the last bytes can't be written."""
+    with suppress(OSError):
+        file.close()
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def exits_backward():
     return Exits(backward=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*random weights", "ignore:.*preprocessing")
 @pytest.mark.parametrize(("model", "message"), [("Exits", "sys.exit(&#x27;bye&#x27;)"), ("exits_backward", "bye")])
 def test_model_that_calls_sys_exit_gives_an_error_on_the_page(tmp_path, model, message):
     change = {"model": f"{__name__}:{model}", "prior": None, "layer": None, "names": None}

@@ -147,6 +147,17 @@ def test_invalid_method_names_raise(inside, name, message):
         agop.explain(CNN8by8(), torch.randn(2, 1, 8, 8), name)
 
 
+def test_method_may_have_the_name_of_its_module(inside, tmp_path, monkeypatch):
+    code = MINE.partition("@dataclass(frozen=True)\nclass WithPrior")[0].replace(
+        "times-input-of-the-tests", "same_name"
+    )
+    (tmp_path / "same_name.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):  # the second time, the method is registered
+        assert methods.get("same_name:TimesInput").name == "same_name"
+    assert methods.create("same_name:TimesInput:power=3").power == 3
+
+
 def test_explain_command_takes_own_methods(folder):
     result = run("explain", MODEL, "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder)
     assert result.returncode == 0, result.stderr

@@ -155,7 +155,8 @@ def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
     assert not re.search(r"Errno|IndexError|pop from|run code|\n", message), message
     assert ("is empty" in message) == name.startswith("empty")
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
-    result = run("explain", "agop.networks:CNN8by8", "a.png", "--weights", name, folder=tmp_path)
+    how = ("--size", "8", "--mean", "0", "--std", "1")
+    result = run("explain", "agop.networks:CNN8by8", "a.png", "--weights", name, *how, folder=tmp_path)
     assert result.returncode == 2
     assert result.stderr == f"error: {message.replace(str(path), name)}\n"
 
@@ -163,9 +164,13 @@ def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
 def test_missing_libraries_raise_with_the_command_that_installs_them(monkeypatch):
     for name in ("torchvision", "timm", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]' torch==\d+\.\d+\.\d+$"
+    ):
         load_model("timm:resnet18")
-    with pytest.raises(MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]' torch==[\d.]+$"
+    ):
         load_model("hf:name")
     with pytest.raises(
         ModelError, match=r"^a torchvision model needs torchvision: pip install torchvision torch==\d+\.\d+\.\d+$"

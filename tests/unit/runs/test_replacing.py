@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from agop.errors import FileError
 from agop.runs.replacing import finish_replacing, new_run
 
 
@@ -118,3 +119,15 @@ def test_link_in_place_of_a_new_run_is_not_followed(run, tmp_path):
     finish_replacing(run)
     assert content(run) == "old"
     assert (tmp_path / "other" / "spec.json").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "spec.json", "cells"])
+def test_link_in_a_new_run_raises(run, tmp_path, name):
+    (tmp_path / "private").write_text("mine")
+    write(run / ".new", "new")
+    shutil.rmtree(run / ".new" / name) if name == "cells" else (run / ".new" / name).unlink(missing_ok=True)
+    (run / ".new" / name).symlink_to(tmp_path / "private")
+    with pytest.raises(FileError, match=f"{name} is a link"):
+        finish_replacing(run)
+    assert (tmp_path / "private").read_text() == "mine"
+    assert content(run) == "old"

@@ -1,6 +1,8 @@
 """Files are written whole, and never over something else."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -72,3 +74,14 @@ def test_spool_keeps_its_content_in_a_file_without_a_name(tmp_path):
     (tmp_path / "taken").touch()
     with pytest.raises(FileError, match="could not write"):
         Spool(tmp_path / "taken" / "file")
+
+
+def test_spool_on_a_full_disk_ends_without_a_traceback(tmp_path):
+    """Its last bytes are still in memory when the process ends, and can't be written."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from agop.system.files import Spool\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "spool = Spool(Path(sys.argv[1]) / 'maps'); spool.append(bytes(100))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
