@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from agop import metrics, scenarios
+from agop.bench.checkpoints import CHECKPOINT
 from agop.bench.entries import Entries
-from agop.bench.epochs import CHECKPOINT
 from agop.bench.pupil import Task, Trained
 from agop.bench.snapshots import snapshot_rows
 from agop.bench.train import train
@@ -35,23 +35,30 @@ Progress = Callable[[float], None]
 
 
 def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
-    """Compute cells of one scenario and background into folder/cells/NAME; their networks train together."""
-    scenario = scenarios.get(cells[0].scenario).with_options(spec.options)
-    torch.set_num_threads(scenario.threads)
+    """Compute cells into folder/cells/NAME; networks of one class and recipe train together."""
+    configured = {name: scenarios.get(name).with_options(spec.options) for name in {cell.scenario for cell in cells}}
+    torch.set_num_threads(configured[cells[0].scenario].threads)
     parts = [_part_folder(folder, cell) for cell in cells]
-    data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]
+    data = [configured[cell.scenario].splits(cell.background, cell.seed, spec.masks) for cell in cells]
     tasks = [
-        Task(cell.seed, training, validation, part, snapshot_rows(scenario, validation, signed=spec.masks == "signed"))
-        for cell, part, (training, validation, _) in zip(cells, parts, data, strict=True)
+        _task(configured[cell.scenario], spec, cell, part, splits)
+        for cell, part, splits in zip(cells, parts, data, strict=True)
     ]
-    networks = train(scenario, tasks, spec.epochs, lambda done: progress(_TRAINING * done))
-    for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, networks, data, strict=True)):
+    networks = train(tasks, spec.epochs, lambda done: progress(_TRAINING * done), spec.restarts)
+    for place, (cell, task, trained, splits) in enumerate(zip(cells, tasks, networks, data, strict=True)):
         share = (1 - _TRAINING) / len(cells)
-        _write_cell(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
+        report = _shifted(progress, _TRAINING + share * place, share)
+        _write_cell(task.scenario, spec, cell, task.folder, trained, splits, report)
         finished = folder / "cells" / cell.name
         shutil.rmtree(finished, ignore_errors=True)  # without rows, or this cell wouldn't be computed
-        part.rename(finished)
+        task.folder.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _task(scenario: Scenario, spec: RunSpec, cell: Cell, folder: Path, splits: Splits) -> Task:
+    training, validation, _ = splits
+    watch = snapshot_rows(scenario, validation, signed=spec.masks == "signed")
+    return Task(scenario, cell.seed, training, validation, folder, watch)
 
 
 def _shifted(progress: Progress, start: float, share: float) -> Progress:
@@ -118,10 +125,14 @@ def _results(spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> 
 
 
 def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
-    """Accuracy on all test data, and the share of pixels that each kind of mask covers."""
-    training, _, test = splits
+    """Accuracy on all test data, what the attempts to train gave, and the share of pixels in each kind of mask."""
+    training, validation, test = splits
     correct = accuracy(trained.model, test.images, test.labels)
     yield {"masks": spec.masks, **row("model", "accuracy", correct, len(test))}
+    if spec.restarts is not None:
+        yield {"masks": spec.masks, **row("model", "first_accuracy", trained.attempts[0], len(validation))}
+        yield {"masks": spec.masks, **row("model", "attempts", len(trained.attempts), 1)}
+        yield {"masks": spec.masks, **row("model", "learned", float(trained.learned), 1)}
     for kind, masks in training.by_kind(spec.masks).items():
         covered = float((masks != 0).double().mean())
         yield {"masks": kind, **row("masks", "coverage", covered, len(training))}

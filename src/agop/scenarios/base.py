@@ -74,6 +74,8 @@ class Scenario:
     recipe: Recipe = Recipe()
     # Prior of the AGOP methods: "training" (collected by the hook) or "checkpoint" (one pass at the final weights).
     prior: str = "training"
+    # Validation accuracy below which a network hasn't learned the task.
+    learned: float = 0.0
     # Number of validation images on which each snapshot is scored.
     snapshot_images: int = 1000
     # Threads per process. Fixed, because the last digits of a training depend on it.
