@@ -22,7 +22,7 @@ def train_epochs(pupil: Pupil, recipe: Recipe, epochs: int, until: int) -> Itera
     model, data = pupil.model, pupil.task.training
     steps = -(-len(data) // recipe.batch)
     optimizer, schedule = optimizer_for(list(model.parameters()), recipe, epochs, steps)
-    parts = {"optimizer": optimizer, "schedule": schedule}
+    parts: dict[str, Any] = {"optimizer": optimizer, "schedule": schedule}
     state = pupil.state or {}
     for name, part in parts.items() if state else ():
         part.load_state_dict(state[name])

@@ -39,19 +39,19 @@ def emd(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
 
 def _pooled(maps: Tensor) -> Tensor:
     """Maps (N,h,w) of at most 16×16 pixels, with the sums of their parts preserved up to one factor."""
-    size = [min(_SIDE, side) for side in maps.shape[1:]]
-    return maps if list(maps.shape[1:]) == size else functional.adaptive_avg_pool2d(maps[:, None], size)[:, 0]
+    size = min(_SIDE, maps.shape[1]), min(_SIDE, maps.shape[2])
+    return maps if maps.shape[1:] == size else functional.adaptive_avg_pool2d(maps[:, None], size)[:, 0]
 
 
 def _shares(pixels: Tensor) -> Floats:
     """Shares (P,) of a map (h,w) in its sum."""
-    values: Floats = pixels.flatten().cpu().numpy()
-    return values / values.sum()
+    shares: Floats = (pixels / pixels.sum()).flatten().cpu().numpy()
+    return shares
 
 
 @lru_cache(maxsize=4)
 def _distances(height: int, width: int) -> tuple[Floats, float]:
     """Euclidean distances (P,P) between pixels, and the largest one: the image's diagonal."""
-    places = np.stack(np.indices((height, width)), axis=-1).reshape(-1, 2)
+    places = np.indices((height, width)).reshape(2, -1).T
     distances: Floats = np.linalg.norm(places[:, None] - places[None], axis=-1)
     return distances, float(distances.max()) or 1.0
