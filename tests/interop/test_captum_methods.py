@@ -59,7 +59,7 @@ def patch_grid():
 
 
 ZEROS = torch.zeros(2, 3, 12, 12)
-LAYER = PLAIN.body[2]
+RELU, CONVOLUTION = "body.3", "body.2"  # GradCAM's layer, and the one of LRP, which has no rule for a ReLU
 DIRECT = {
     "Saliency": {}, "InputXGradient": {}, "IntegratedGradients": {}, "GuidedBackprop": {}, "Deconvolution": {},
     "DeepLift": {}, "DeepLiftShap": {"baselines": ZEROS}, "GradientShap": {"baselines": ZEROS[:1]}, "LRP": {},
@@ -107,15 +107,16 @@ def test_maps_are_captum_attributions_summed_over_channels_at_the_image_size(nam
     if name in ("KernelShap", "Lime"):
         pytest.importorskip("sklearn", reason="Captum fits these with scikit-learn")
     model = AroundFlatten(PLAIN.body[:5], PLAIN.body[6]) if "LRP" in name else PLAIN
-    explainer = getattr(attr, name)(*((model, LAYER) if name in LAYERS else (model,)))
+    layer = CONVOLUTION if "LRP" in name else RELU
+    explainer = getattr(attr, name)(*((model, PLAIN.get_submodule(layer)) if name in LAYERS else (model,)))
     expected = reduced(one_by_one(explainer, **(DIRECT | LAYERS)[name]), size=(12, 12))
     assert expected.max() > 0
-    for layer in (None, "body.2") if name in LAYERS else (None,):
-        assert_close(agop.explain(PLAIN, IMAGES, f"captum:{name}", layer=layer), expected)
+    for option in (None, layer) if name in LAYERS else (None,):
+        assert_close(agop.explain(PLAIN, IMAGES, f"captum:{name}", layer=option), expected)
 
 
 def test_layer_activation_is_scaled_to_the_image_size():
-    expected = reduced(PLAIN.body[:3](IMAGES), size=(12, 12))
+    expected = reduced(PLAIN.body[:4](IMAGES), size=(12, 12))
     assert_close(agop.explain(PLAIN, IMAGES, "captum:LayerActivation"), expected)
 
 
@@ -207,6 +208,32 @@ def test_functional_network_gets_the_maps_of_its_modular_twin(name):
     assert not torch.allclose(expected, vanilla, rtol=0.05)
 
 
+class Reused(nn.Module):
+    """One activation module for two maps, and an Identity after the second."""
+
+    def __init__(self, second_activation=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 6, 3, padding=1)
+        self.act, self.head, self.end = nn.ReLU(), nn.Linear(6, 3), nn.Identity()
+        self.again = second_activation or self.act
+
+    def forward(self, x):
+        return self.head(self.end(self.again(self.second(self.act(self.first(x))))).mean((2, 3)))
+
+
+@pytest.mark.usefixtures("_ignore_captum_warnings")
+@pytest.mark.parametrize("name", ["LayerDeepLift", "GuidedGradCam", "LayerActivation"])
+@pytest.mark.parametrize("layer", ["act", "end"])
+def test_last_call_of_a_layer_counts(name, layer):
+    model = Reused(nn.ReLU()).eval()
+    inputs = IMAGES.clone().requires_grad_()
+    target = {} if name == "LayerActivation" else {"target": 1}
+    expected = reduced(getattr(attr, name)(model, model.again).attribute(inputs, **target))
+    assert expected.max() > 0
+    assert_close(agop.explain(Reused(), IMAGES, f"captum:{name}", target=1, layer=layer), expected)
+
+
 class Clamped(zoo.LayerNormed):
     """A network whose ReLU Captum can't recognise."""
 
@@ -231,7 +258,7 @@ def test_captum_error_becomes_a_model_error_and_the_model_is_unchanged():
     with pytest.raises(ModelError, match=r"Captum's error: AssertionError: .*[Ss]tride"):
         agop.explain(model, images, Captum("Occlusion", sliding_window_shapes=(3, 3, 3), strides=(9, 9, 9)))
     assert_same(before, state_of(model))
-    (broken := zoo.build("plain")).body[4].register_forward_hook(_raise_in_captum_pass(broken.body[2]))
+    (broken := zoo.build("plain")).body[4].register_forward_hook(_raise_in_captum_pass(broken.body[3]))
     before = state_of(broken)
     with pytest.raises(ModelError, match="Captum's error: ValueError: user error"):
         agop.explain(broken, images, "captum:LayerGradCam")

@@ -16,7 +16,7 @@ import agop
 from agop.cli.options import preprocessing, warn_if_preprocessing_differs
 from agop.errors import AGOPWarning, InputError, ModelError
 from agop.interop.models import preprocessing_of
-from agop.model.layers import token_grid
+from agop.model.feature_grid import token_grid
 from agop.pictures.image_mask_pairs import load_image_mask_pairs
 from agop.pictures.preprocessing import Preprocessing
 from agop.statistic.provenance import Provenance
@@ -53,8 +53,8 @@ LAYERS = {
     "ViT": "vit.layers.1.layernorm_before",
     "DeiT": "deit.layers.1.layernorm_before",
     "Swin": "swin.layernorm",
-    "ResNet": "resnet.encoder.stages.1.layers.1.layer.1.convolution",
-    "ConvNext": "convnext.encoder.stages.1.layers.1.dwconv",
+    "ResNet": "resnet.encoder.stages.1",
+    "ConvNext": "convnext.encoder.stages.1",
     "Dinov2WithRegisters": "dinov2_with_registers.layernorm",
 }
 

@@ -26,13 +26,13 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the map of layer", "ignore::DeprecationWarning", "ignore::FutureWarning"
 )
 LAYERS = {
-    "resnet18": "layer4.1.conv2",
+    "resnet18": "layer4",
     "vit_tiny_patch16_224": "blocks.11.norm1",
     "deit_tiny_distilled_patch16_224": "blocks.11.norm1",
     "swin_tiny_patch4_window7_224": "layers.3.blocks.1.norm2",
-    "convnext_tiny": "stages.3.blocks.2.conv_dw",
-    "efficientnet_lite0": "conv_head",
-    "mobilenetv3_large_100": "blocks.6.0.conv",
+    "convnext_tiny": "norm_pre",
+    "efficientnet_lite0": "bn2",
+    "mobilenetv3_large_100": "blocks",
 }
 
 

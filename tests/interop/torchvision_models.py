@@ -23,12 +23,12 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the map of layer", "ignore::DeprecationWarning", "ignore::FutureWarning"
 )
 LAYERS = {
-    "resnet18": "layer4.1.conv2",
+    "resnet18": "layer4",
     "vit_b_16": "encoder.layers.encoder_layer_11.ln_1",
-    "efficientnet_b0": "features.8.0",
+    "efficientnet_b0": "features",
     "swin_t": "norm",
-    "mobilenet_v3_small": "features.12.0",
-    "convnext_tiny": "features.7.2.block.0",
+    "mobilenet_v3_small": "features",
+    "convnext_tiny": "features",
 }
 
 

@@ -1,4 +1,4 @@
-"""GradCAM++ against torchcam and against its definition, pixel by pixel.
+"""GradCAM's default layer, and GradCAM++ against torchcam and against its definition, pixel by pixel.
 
 torchcam 0.5.0 divides a temporary copy of α (`alpha[idx][mask].div_(…)` writes to the copy that indexing returns), so
 its weights lack the denominator. The oracle is torchcam's own code with that line fixed, and with an epsilon that is
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import agop
-from agop.model.layers import feature_maps
+from agop.model.layers import feature_maps, layer_name
 from agop.model.probe import probing
 from tests import zoo
 
@@ -37,6 +37,18 @@ def averaging():
         nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(8, 3),
     ).eval()  # fmt: skip
+
+
+@pytest.mark.parametrize("build", [averaging, zoo.batch_normed, zoo.trained_resnet])
+def test_default_layer_is_that_of_torchcam(build):
+    """Except where a pooled map follows, which is coarser."""
+    torch.manual_seed(0)
+    model = build()
+    if build is zoo.batch_normed:
+        model[7] = nn.AdaptiveAvgPool2d(1)
+        model[9] = nn.Linear(8, 3)
+    with GradCAMpp(model, input_shape=(3, 64, 64)) as extractor:
+        assert extractor.target_names == [layer_name(model, torch.randn(1, 3, 64, 64))]
 
 
 def theirs(extractor_class, model, image, layer):

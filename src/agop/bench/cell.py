@@ -93,7 +93,9 @@ def _write_cell(
     with warnings.catch_warnings():
         # The paper's GradCAM map is coarse on purpose.
         warnings.simplefilter("ignore", AGOPWarning)
-        results = _results(spec, Entries(scenario, training, priors, cell), prepare(trained.model), test)
+        entries = Entries(scenario, training, priors, cell)
+        model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
+        results = _results(spec, entries, model, test)
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))

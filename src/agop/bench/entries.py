@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -51,6 +52,10 @@ class Entries:
             f"{base} has no variant {variant!r}: variants are gradcam@LAYER, agop-global@training, "
             "integrated-gradients@black …"
         )
+
+    def layers(self, names: Iterable[str]) -> set[str]:
+        """Layers of the methods of these names."""
+        return {layer for name in names if isinstance(layer := self.entry(name).layer, str)}
 
     def _seeded(self, method: Method) -> Method:
         """The method with random numbers of its own in this cell: the same noise in every cell would be one sample."""

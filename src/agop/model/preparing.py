@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,13 +18,14 @@ from agop.model.probe import unwrapped
 from agop.model.undisturbed import preserved_random_state
 
 _BATCH_NORMS = (nn.BatchNorm2d, nn.SyncBatchNorm)
+_FOLDED = "_agop_folded"
 
 
-def prepare(model: nn.Module) -> nn.Module:
+def prepare(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
     """A copy in eval mode, frozen, channels last, with batch norms folded into the convolutions before them.
 
-    It has the same logits and input gradients up to rounding. The original isn't changed. Use it for gradient methods:
-    a folded convolution returns its batch norm's output, so GradCAM there sees other maps.
+    It has the same logits and input gradients up to rounding. The original isn't changed. A folded convolution returns
+    its batch norm's output: for GradCAM at a convolution itself, put its name into `keep`.
     """
     with preserved_random_state():
         prepared = _frozen_copy(model)
@@ -34,10 +36,16 @@ def prepare(model: nn.Module) -> nn.Module:
             warn(f"the model can't be traced, so it is only copied and frozen: {error}")
             graph = Graph()
         for convolution, norm in _foldable(prepared, graph):
-            _fold(prepared, convolution, norm)
+            if convolution not in keep:
+                _fold(prepared, convolution, norm)
         _channels_last(prepared, graph)
     carry_fingerprint(prepared, model)
     return prepared
+
+
+def is_folded(module: nn.Module) -> bool:
+    """True for a convolution that returns the output of the batch norm after it."""
+    return hasattr(module, _FOLDED)
 
 
 def _frozen_copy(model: nn.Module) -> nn.Module:
@@ -89,7 +97,9 @@ def _folds(convolution: nn.Module, norm: nn.Module) -> bool:
 
 def _fold(model: nn.Module, convolution: str, norm: str) -> None:
     pair: Any = model.get_submodule(convolution), model.get_submodule(norm)
-    model.set_submodule(convolution, fuse_conv_bn_eval(*pair).requires_grad_(False))
+    folded = fuse_conv_bn_eval(*pair).requires_grad_(False)
+    setattr(folded, _FOLDED, True)
+    model.set_submodule(convolution, folded)
     model.set_submodule(norm, nn.Identity().eval())
 
 

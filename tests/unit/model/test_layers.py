@@ -6,7 +6,8 @@ from torch import nn
 
 import agop
 from agop.errors import AGOPWarning, LayerError
-from agop.model.layers import as_grid, feature_maps, token_grid
+from agop.model.feature_grid import as_grid, token_grid
+from agop.model.layers import feature_maps, layer_name
 from agop.model.probe import probing
 from agop.networks import CNN8by8, ResNet18
 from tests import zoo
@@ -46,20 +47,66 @@ class WithBranch(nn.Module):
         return self.head(y.mean(2) + self.norm(self.places).mean())
 
 
-def small_last_map():
-    first, second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 5, 3, padding=1)
-    return nn.Sequential(first, second, nn.AdaptiveAvgPool2d(1), nn.Conv2d(5, 3, 1), nn.Flatten())
+class TwoBranches(nn.Module):
+    """A block with a shortcut that is executed after the main branch, as in Hugging Face's ResNet."""
+
+    def __init__(self):
+        super().__init__()
+        self.main = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4))
+        self.shortcut = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return (self.main(x) + self.shortcut(x)).relu()
+
+
+class SharedActivation(nn.Module):
+    """One activation module for the map and for the hidden layer behind it: its last call has no map."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()
+        self.hidden, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.act(self.hidden(self.act(self.norm(self.conv(x))).mean((2, 3)))))
+
+
+def classifier(*layers):
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+
+def normed(*more):
+    return classifier(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), *more)
 
 
 @pytest.mark.parametrize(
-    ("build", "expected", "other"),
-    [(small_last_map, "1", "0"), (Backwards, "last", "first"), (WithBranch, "conv", None)],
-)
-def test_default_layer_is_the_last_executed_convolution_with_a_map_that_the_output_depends_on(build, expected, other):
-    model, images = build().eval(), zoo.images()
+    ("build", "expected"),
+    [
+        (normed, "2"),
+        (lambda: normed(nn.MaxPool2d(2), nn.Dropout()), "2"),
+        (lambda: normed(nn.AdaptiveAvgPool2d(1), nn.Conv2d(4, 4, 1)), "2"),
+        (lambda: classifier(TwoBranches()), "0"),
+        (lambda: classifier(nn.Sequential(TwoBranches(), nn.Dropout())), "0"),
+        (lambda: normed(torch.jit.script(nn.Conv2d(4, 4, 1))), "2"),
+        (SharedActivation, "norm"),
+        (Backwards, "last"),
+        (WithBranch, "conv"),
+        (CNN8by8, "conv4"),
+        (ResNet18, "layer4"),
+    ],
+    ids=["norm and activation", "pooling", "map of 1×1", "shortcut", "stage", "scripted", "shared activation",
+         "order of execution", "unused branch", "CNN8by8", "ResNet18"],
+)  # fmt: skip
+def test_default_layer_is_the_last_block_with_a_map_that_the_output_depends_on(build, expected):
+    torch.manual_seed(0)
+    model, shape = build(), (1, 1, 8, 8) if build is CNN8by8 else (1, 3, 64, 64)
+    assert layer_name(model, torch.randn(shape)) == expected
+
+
+def test_default_layer_is_the_one_that_gradcam_uses():
+    model, images = zoo.trained_resnet(), torch.randn(2, 3, 224, 224)
     maps = agop.explain(model, images, "gradcam")
-    assert torch.equal(maps, agop.explain(model, images, "gradcam", layer=expected))
-    assert other is None or not torch.equal(maps, agop.explain(model, images, "gradcam", layer=other))
+    assert torch.equal(maps, agop.explain(model, images, "gradcam", layer="layer4"))
 
 
 def test_layer_may_be_a_name_or_a_module():

@@ -25,6 +25,24 @@ def test_copy_is_folded_and_frozen_with_the_same_gradients_and_the_original_is_u
     torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
 
 
+@pytest.mark.filterwarnings("ignore:the map of layer")
+def test_gradcam_on_the_copy_equals_the_original_except_at_a_folded_convolution_which_warns():
+    model, images = zoo.trained_resnet().eval(), torch.randn(2, 3, 32, 32)
+
+    def assert_same_maps(prepared, layer):
+        maps, expected = (agop.explain(m, images, "gradcam", target=0, layer=layer) for m in (prepared, model))
+        torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-3 * float(expected.max()))
+
+    layer = "layer2.1.conv2"
+    for name in (None, "layer2", "layer2.1.bn2"):
+        assert_same_maps(agop.prepare(model), name)
+    kept = agop.prepare(model, keep=[layer])
+    assert_same_maps(kept, layer)
+    assert sum(isinstance(module, nn.BatchNorm2d) for module in kept.modules()) == 1
+    with pytest.warns(AGOPWarning, match=r"prepare\(model, keep=\['layer2\.1\.conv2'\]\)"):
+        agop.explain(agop.prepare(model), images, "gradcam", layer=layer)
+
+
 class Pair(nn.Module):
     """A convolution and its norm. Subclasses use them in a second way."""
 

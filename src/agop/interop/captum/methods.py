@@ -20,7 +20,9 @@ from agop.interop.captum.model_copy import hookable_copy, two_class_logits, warn
 from agop.interop.captum.options import defaults, multi_image_options, option_names, rows_per_image, takes
 from agop.methods.base import Job, Method
 from agop.methods.channels import sum_channels
-from agop.model.layers import CONVOLUTIONS, Layer, as_grid, layer_for, output_of, prefix_tokens
+from agop.model.default_layer import last_layer
+from agop.model.feature_grid import CONVOLUTIONS, as_grid, prefix_tokens
+from agop.model.layers import Layer, layer_for, output_of
 from agop.model.probe import Probe, at_least_float32
 from agop.registry import unknown_name_error
 
@@ -28,6 +30,8 @@ from agop.registry import unknown_name_error
 _SAMPLE_PER_IMAGE = ("GradientShap", "KernelShap", "LayerGradientShap", "Lime")
 # They read dimension 1 of a layer's output as its channels.
 _CHANNELS_FIRST = ("GuidedGradCam", "LayerGradCam")
+# It has rules for convolutions and norms, but not for activations and blocks.
+_NEEDS_RULE = ("LayerLRP",)
 # They take a layer but attribute the input.
 _INPUT_SIZED = ("GuidedGradCam",)
 
@@ -132,7 +136,10 @@ class CaptumLayerMethod(CaptumMethod):
     layer: Layer = None
 
     def prepared(self, job: Job) -> CaptumLayerMethod:
-        layer = layer_for(job.probe, job.images[:1], self.layer)
+        layer, image = self.layer, job.images[:1]
+        if layer is None and self.attribution in _NEEDS_RULE:
+            layer, _ = last_layer(job.probe, image)
+        layer = layer_for(job.probe, image, layer)
         if self.attribution in _CHANNELS_FIRST:
             self._check_channels_first(job, layer)
         return replace(self, layer=layer)

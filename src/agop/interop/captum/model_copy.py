@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule, Node, symbolic_trace
+from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.nn import functional
 
 from agop.errors import ModelError, warn
@@ -76,12 +76,29 @@ def _copy(model: nn.Module, layer: nn.Module | None) -> tuple[nn.Module, nn.Modu
         ) from error
 
 
+class _LayerTracer(Tracer):
+    """Traces a model and keeps the node of its layer's last output."""
+
+    def __init__(self, layer: nn.Module | None) -> None:
+        super().__init__()
+        self.layer, self.output = layer, None
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        """Trace a call."""
+        result = super().call_module(m, forward, args, kwargs)
+        if m is self.layer:
+            self.output = result.node if isinstance(result, Proxy) else None
+        return result
+
+
 def _rewritten(model: nn.Module, layer: nn.Module | None) -> tuple[GraphModule, nn.Module | None] | None:
     """The model with a module for each activation and each call. None if tracing fails or loses the layer."""
+    tracer = _LayerTracer(layer)
     try:
-        traced = symbolic_trace(model)
+        traced = GraphModule(model, tracer.trace(model))
     except Exception:  # tracing runs the model's own code, which may raise anything
         return None
+    output = _without_identity(traced, tracer.output)
     called: set[int] = set()
     for index, node in enumerate(list(traced.graph.nodes)):
         if node.op == "call_module":
@@ -90,8 +107,16 @@ def _rewritten(model: nn.Module, layer: nn.Module | None) -> tuple[GraphModule, 
             _replace_function(traced, node, f"activation_{index}")
     traced.delete_all_unused_submodules()
     traced.recompile()
-    has_layer = layer is None or any(module is layer for module in traced.modules())
-    return (traced, layer) if has_layer else None
+    if layer is None:
+        return traced, None
+    return (traced, traced.get_submodule(str(output.target))) if output and output.op == "call_module" else None
+
+
+def _without_identity(traced: GraphModule, node: Node | None) -> Node | None:
+    """The node whose output an Identity returns, as Identity is removed."""
+    while node is not None and node.op == "call_module" and type(traced.get_submodule(str(node.target))) is nn.Identity:
+        node = node.args[0]  # type: ignore[assignment]  # a module's input is a node
+    return node
 
 
 def _separate_call(traced: GraphModule, node: Node, called: set[int], name: str) -> None:
