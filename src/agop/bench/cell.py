@@ -15,6 +15,7 @@ from agop.bench.checkpoints import CHECKPOINT
 from agop.bench.entries import Entries
 from agop.bench.pupil import Task, Trained
 from agop.bench.snapshots import snapshot_rows
+from agop.bench.stacked import StackOfOne
 from agop.bench.train import train
 from agop.errors import AGOPWarning
 from agop.evaluating.cell_folder import CellScores, gallery, write_tensors
@@ -95,7 +96,7 @@ def _write_cell(
         warnings.simplefilter("ignore", AGOPWarning)
         entries = Entries(scenario, training, priors, cell)
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
-        results = _results(spec, entries, model, test)
+        results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))
@@ -114,7 +115,15 @@ def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, 
     return priors
 
 
-def _results(spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> Iterator[MethodScores]:
+def _scorer(scenario: Scenario, model: nn.Module, prepared: nn.Module) -> nn.Module:
+    """The fastest form of the network, for metrics that need many forward passes."""
+    together = getattr(scenario.network, "stacked_forward", None)
+    return prepared if together is None else StackOfOne(model, together)
+
+
+def _results(
+    spec: RunSpec, entries: Entries, model: nn.Module, scorer: nn.Module, test: Split
+) -> Iterator[MethodScores]:
     """Scores of all methods on the test data, then of the sensitivity variants on fewer images."""
     every = [metrics.get(name) for name in spec.metrics]
     of_maps = [metric for metric in every if not metric.needs_model]
@@ -123,6 +132,7 @@ def _results(spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> 
         yield from score(
             model, data.images, data.by_kind(spec.masks), ((name, entries.entry(name)) for name in names), selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,
+            scorer=scorer, references=entries.training.images,
         )  # fmt: skip
 
 

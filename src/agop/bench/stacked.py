@@ -95,6 +95,19 @@ def _backward(together: Together, weights: Weights, images: Tensor, labels: Tens
     return [Gradients(*part) for part in zip(*(torch.split(p, labels.shape[1]) for p in parts), strict=True)]
 
 
+class StackOfOne(nn.Module):
+    """A network evaluated by its class's `stacked_forward`: the same logits up to rounding, in less time."""
+
+    def __init__(self, model: nn.Module, together: Together) -> None:
+        super().__init__()
+        self.together = together
+        self.weights = {name: weight.detach()[None] for name, weight in model.named_parameters()}
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N,K) of images (N,C,H,W)."""
+        return self.together(self.weights, images[None])[0]
+
+
 def stacked(models: Sequence[nn.Module]) -> Weights:
     """Parameters of S models, stacked (S,…). The models' own become views of them and stay equal."""
     names = [name for name, _ in models[0].named_parameters()]
