@@ -68,7 +68,8 @@ class Scenario:
     benchmark: str
     make: Callable[[str, int, str], Splits]
     network: Callable[[], nn.Module]
-    layer: str
+    # GradCAM's layer; None for a network without feature maps.
+    layer: str | None
     backgrounds: tuple[str, ...]
     masks: tuple[str, ...] = ("true",)
     recipe: Recipe = Recipe()
@@ -83,6 +84,10 @@ class Scenario:
     # Values of black and white in each channel of a normalised image.
     black: tuple[float, ...] | None = None
     white: tuple[float, ...] | None = None
+    # The scenario whose data it uses; empty if it has its own. Scenarios of one task differ in their network only.
+    task: str = ""
+    # Short name of the network: cnn, mlp, llr …
+    network_name: str = ""
     # Names of the classes.
     classes: tuple[str, ...] = ()
     # A sentence about network and data for the report, if a run can choose them.
@@ -98,8 +103,8 @@ class Scenario:
         return self
 
     def splits(self, background: str, seed: int, masks: str | None = None) -> Splits:
-        """Training, validation and test data, by default with the first kind of masks."""
-        masks = self.masks[0] if masks is None else masks
+        """Training, validation and test data, by default with the first kind of masks, which "true" names as well."""
+        masks = self.masks[0] if masks in (None, "true") else masks
         if background not in self.backgrounds:
             raise unknown_name_error("background", background, self.backgrounds)
         if masks not in self.masks:
