@@ -129,8 +129,9 @@ def _results(
     of_maps = [metric for metric in every if not metric.needs_model]
     few = test.first(spec.sensitivity_images)
     for names, data, selected in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
+        pairs = ((name, entries.entry(name)) for name in entries.applicable(names))
         yield from score(
-            model, data.images, data.by_kind(spec.masks), ((name, entries.entry(name)) for name in names), selected,
+            model, data.images, data.by_kind(spec.masks), pairs, selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,
             scorer=scorer, references=entries.training.images,
         )  # fmt: skip

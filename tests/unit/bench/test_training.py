@@ -38,7 +38,7 @@ def equal(a, b):
 def plain_scenario(**recipe):
     network = partial(CNN8by8)  # hides stacked_forward
     recipe = Recipe(**({"snapshot_every": None} | recipe))
-    return Scenario("plain", "none", get("linear").make, network, "conv3", ("uncorrelated",), recipe=recipe)
+    return Scenario("plain", "none", get("linear").make, network, "conv3", ("uncorrelated",), ("own",), recipe=recipe)
 
 
 def test_network_equals_those_trained_alone_and_by_the_plain_loop_with_the_hook(tmp_path):
