@@ -143,7 +143,7 @@ def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator)
     zero = np.zeros_like(scale)
     matrices = np.stack([[1 / scale, zero, -centre[0] / scale], [zero, 1 / scale, -centre[1] / scale]])
     theta = torch.from_numpy(matrices).permute(2, 0, 1).float()
-    batches = zip(torch.from_numpy(digits).split(_BATCH), theta.split(_BATCH), strict=True)
+    batches = zip(torch.split(torch.from_numpy(digits), _BATCH), torch.split(theta, _BATCH), strict=True)
     covered = [_sampled(some, maps, size) for some, maps in batches]
     return torch.cat(covered).numpy()
 

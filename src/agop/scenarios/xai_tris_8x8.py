@@ -46,7 +46,7 @@ def _make(task: str, background: str, seed: int, masks: str) -> Splits:
     random = np.random.default_rng(seed)
     labels = np.arange(_IMAGES) % 2
     patterns = PATTERNS[task](_CANVAS, labels, random).astype(np.float64)
-    noise = random.normal(0, 0.5, patterns.shape)
+    noise: Floats = random.normal(0, 0.5, patterns.shape)
     if background == "correlated":
         noise = smoothed(noise, sigma=3)
     alpha = _ALPHA[task][BACKGROUNDS.index(background)]
