@@ -8,5 +8,6 @@ from agop.networks.cnn64 import CNN64
 from agop.networks.llr import LLR
 from agop.networks.mlp8by8 import MLP8by8
 from agop.networks.resnet18 import ResNet18
+from agop.networks.small_resnet import SmallResNet
 
-__all__ = ["CNN64", "LLR", "CNN8by8", "MLP8by8", "ResNet18", "load_model"]
+__all__ = ["CNN64", "LLR", "CNN8by8", "MLP8by8", "ResNet18", "SmallResNet", "load_model"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 
@@ -22,6 +23,8 @@ class CNN64(nn.Module):
         self.fc = nn.Linear(288, 2, bias=False)
         for layer in (self.conv1, self.conv2, self.conv3, self.conv4, self.fc):
             nn.init.kaiming_normal_(layer.weight)
+        # Channels last: twice as fast on a CPU.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's types
 
     def forward(self, x: Tensor) -> Tensor:
         for conv in (self.conv1, self.conv2, self.conv3, self.conv4):

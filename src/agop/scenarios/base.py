@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from agop.errors import InputError
 from agop.registry import Registry, unknown_name_error
 
+OptionsType = TypeVar("OptionsType")
 registry: Registry[Scenario] = Registry("scenario")
 
 
@@ -110,6 +111,15 @@ class Scenario:
         if masks not in self.masks:
             raise unknown_name_error("kind of mask", masks, self.masks)
         return self.make(background, seed, masks)
+
+
+def options_of(kind: type[OptionsType], options: Mapping[str, Any]) -> OptionsType:
+    """A scenario's options as an instance of their dataclass. Raises UnknownNameError for other names."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # any dataclass
+    unknown = options.keys() - set(names)
+    if unknown:
+        raise unknown_name_error("option", min(unknown), names)
+    return kind(**options)
 
 
 def register(scenario: Scenario) -> Scenario:
