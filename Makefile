@@ -5,7 +5,7 @@ READY := .venv/ready
 TWO := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check nightly lint bench-speed pictures screenshots results clean
+.PHONY: help demo test check nightly hostile lint bench-speed pictures screenshots results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,10 +19,14 @@ test: $(READY)  ## run the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO)
 
 check: $(READY) lint  ## run ruff, strict mypy, and all tests except the nightly ones, as in continuous integration
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly and not hostile"
 
 nightly: $(READY)  ## test ResNet-50 and ViT-B/16 at 224 px: every method within 4 GiB (40 minutes on 2 busy cores)
 	$(BIN)/python -m pytest -m nightly
+
+hostile: $(READY)  ## damage files, kill processes, send hostile input; update docs/reliability.md (under 20 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/make_reliability.py > docs/reliability.md.part
+	mv docs/reliability.md.part docs/reliability.md
 
 lint: $(READY)  ## run ruff and strict mypy
 	$(BIN)/ruff check .

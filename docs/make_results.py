@@ -56,7 +56,7 @@ def main() -> None:
         "(−1, 0, 1). In such a mask the two shapes cancel: AGOP-Global's IoU and energy are about zero and its PG is",
         "at most about one half, as in the paper. The remaining scores of the other methods, and their signs, change",
         "from seed to seed.",
-        f"Made by `{signed.about['command']}`.",
+        f"Made by `{signed.about.command}`.",
         "",
         *signed_table(true, signed),
         "",

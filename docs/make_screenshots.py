@@ -60,7 +60,7 @@ def report(browser: Browser, path: Path, folder: Path) -> None:
 def app(browser: Browser, folder: Path) -> None:
     """The first example image with its explanations."""
     with served() as address:
-        page = open_page(browser, address, (1400, 820), "light")
+        page = open_page(browser, address, (1400, 960), "light")
         page.locator("#examples button").first.click()
         page.wait_for_selector(".agop-card", timeout=60_000)
         page.locator(".progress-text").first.wait_for(state="hidden")

@@ -1,11 +1,15 @@
 """Run folders with known scores, written by hand: every verdict of a report on them can be worked out beforehand."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 from safetensors.numpy import save
 
 from agop.report.run import Run, paper
+from agop.runs.cell_files import seal
+from agop.runs.records import write_record
+from agop.runs.rows import collect
 from agop.runs.spec import RunSpec
 
 METHODS = tuple(paper()["linear"])
@@ -18,9 +22,9 @@ METRICS = {
 SCENARIOS = ("linear", "multiplicative", "translations_rotations", "xor")
 
 
-def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5):
+def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARIOS):
     """XAI-TRIS run with the paper's scores plus a little per seed. `change(row)` may return replacements for a row."""
-    spec = RunSpec("xai-tris", SCENARIOS, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
+    spec = RunSpec("xai-tris", scenarios, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
     rows, timings, convergence = [], [], []
     for cell in spec.cells():
         where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
@@ -53,7 +57,7 @@ def write_clevr(folder, scores):
         for metric in spec.metrics:
             rows.append(where | {"method": method, "metric": metric, "value": float(np.nanmean(values)), "n": 3})
             samples[f"all_objects/{method}/{metric}"] = np.array(values)
-    timings = [where | {"method": "m", "metric": "n", "value": 1}]
+    timings = [where | {"method": method, "metric": "milliseconds", "value": 1} for method in scores]
     files = {"rows": rows, "timings": timings, "convergence": []}
     return _write(folder, spec, files, samples, network="a network", notes=["kept: 3"])
 
@@ -77,17 +81,46 @@ def write_evaluation(folder, scores, name="linear", metric="iou"):
 
 
 def _write(folder, spec, files, samples=None, **more):
-    spec.save(folder)
     metrics = {name: METRICS[name] for name in spec.metrics}
     about = {
         "metrics": {name: {"label": label, "higher_is_better": up} for name, (label, up) in metrics.items()},
         "command": f"agop bench {spec.benchmark}", "versions": {"agop": "0"}, "hardware": {"cores": 2, "machine": "x"},
     }  # fmt: skip
-    (folder / "about.json").write_text(json.dumps(about | more))
-    for name, rows in files.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    if samples is not None:
-        cell = folder / "cells" / spec.cells()[0].name
-        cell.mkdir(parents=True)
-        (cell / "scores.safetensors").write_bytes(save(samples))
+    write_record(folder / "about.json", about | more)
+    write_cells(folder, spec, files, samples)
     return Run(folder)
+
+
+def write_cells(folder, spec, files, samples=None):
+    """The specification and its cells: rows by "rows", "timings" and "convergence", and scores (N,) for every cell."""
+    spec.save(folder)
+    for cell in spec.cells():
+        place, where = folder / "cells" / cell.name, asdict(cell).items()
+        place.mkdir(parents=True)
+        for name in ("rows", "timings", "convergence"):
+            lines = [json.dumps(row) + "\n" for row in files.get(name, ()) if where <= row.items()]
+            (place / f"{name}.jsonl").write_text("".join(lines))
+        if samples is not None:
+            (place / "scores.safetensors").write_bytes(save(samples))
+        seal(place)
+    collect(spec, folder)
+
+
+def replace_name(folder, old, new):
+    """Replace a name in all JSON files and in the names of cells, with new checksums."""
+
+    def changed(path):
+        return path.read_text().replace(json.dumps(old), json.dumps(new))
+
+    for path in folder.glob("*.json"):
+        write_values(path, json.loads(changed(path)))
+    for cell in list((folder / "cells").iterdir()):
+        for path in cell.glob("*.jsonl"):
+            path.write_text(changed(path))
+        seal(cell.rename(cell.with_name(cell.name.replace(old, new))))
+    collect(RunSpec.load(folder), folder)
+
+
+def write_values(path, values):
+    """A JSON file of a run with other values and their checksum."""
+    write_record(path, {name: value for name, value in values.items() if name != "checksum"})

@@ -74,6 +74,46 @@ class CountingBuffer(Wrapped):
         return super().forward(x)
 
 
+class FirstBufferInForward(Wrapped):
+    """A module without parameters and buffers registers its first buffer in the forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.counter = nn.Module()
+
+    def forward(self, x):
+        if "calls" not in dict(self.counter.named_buffers()):
+            self.counter.register_buffer("calls", torch.zeros(1))
+        self.counter.calls += 1
+        return super().forward(x * self.counter.calls.clone())
+
+
+class RunningScale(Wrapped):
+    """Each pass changes a buffer that scales the input, also in eval mode, in one of three ways."""
+
+    def __init__(self, how="in place"):
+        super().__init__()
+        self.how = how
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        output = super().forward(x * self.scale.clone())
+        if self.how == "in place":
+            self.scale += x.detach().abs().mean()
+        elif self.how == "data":
+            self.scale.data += x.detach().abs().mean()
+        else:
+            self.scale = self.scale + x.detach().abs().mean()
+        return output
+
+
+class NumpyNoise(Wrapped):
+    """Adds NumPy's noise to its input, also in eval mode."""
+
+    def forward(self, x):
+        return super().forward(x + torch.from_numpy(np.random.randn(*x.shape)).to(x))
+
+
 class NoisyInEval(Wrapped):
     """Draws from Python's, NumPy's and torch's generator, also in eval mode."""
 

@@ -54,10 +54,10 @@ class ModelError(AGOPError, RuntimeError):
 
 
 class MissingExtraError(AGOPError, ImportError):
-    """An optional dependency that isn't installed."""
+    """An optional dependency that isn't installed. `beside` is added to the command that installs it."""
 
-    def __init__(self, feature: str, package: str, extra: str | None = None) -> None:
-        super().__init__(f"{feature} needs {package}: pip install 'agop[{extra or package}]'")
+    def __init__(self, feature: str, package: str, extra: str | None = None, beside: str = "") -> None:
+        super().__init__(f"{feature} needs {package}: pip install 'agop[{extra or package}]' {beside}".rstrip())
 
 
 class RankError(AGOPError, RuntimeError):

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 from agop.errors import InputError, UnknownNameError
 
 P = TypeVar("P")
+# Of more names than this, an error lists only those close to the unknown one.
+_MOST_LISTED = 40
 
 
 class Registry(Generic[P]):
@@ -50,9 +52,10 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UnknownNam
     # A prefix that all names share doesn't make two names similar.
     shared = library if all(candidate.startswith(library) for candidate in known) else ""
     plain = {_plain(candidate.removeprefix(shared)): candidate for candidate in known}
-    close = get_close_matches(_plain(str(name).removeprefix(shared)), plain, n=1, cutoff=0.5)
-    hint = f"did you mean {plain[close[0]]!r}? " if close else ""
-    return UnknownNameError(f"no {kind} is named {name!r}: {hint}known: {', '.join(known)}")
+    close = [plain[near] for near in get_close_matches(_plain(str(name).removeprefix(shared)), plain, n=5, cutoff=0.5)]
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    listed = known if len(known) <= _MOST_LISTED else [*close, f"{len(known) - len(close)} more"]
+    return UnknownNameError(f"no {kind} is named {name!r}: {hint}known: {', '.join(listed)}")
 
 
 def _plain(name: str) -> str:

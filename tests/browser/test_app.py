@@ -1,15 +1,10 @@
 """`agop app` with a real server, a real browser and real files."""
 
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
-import urllib.error
-import urllib.request
+import socket
 import zipfile
-from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -17,29 +12,11 @@ from PIL import Image
 
 from agop.app import example
 from agop.app.uploads import MOST_SENT_BYTES
+from tests.app_server import explain, explain_event, multipart, serving, status, upload
+from tests.deadline import wait_until
 
 pytestmark = pytest.mark.slow
 WAIT = 60_000  # milliseconds
-
-
-@contextmanager
-def serving(folder, *arguments):
-    """A running `agop app`: its address and its process. Its temporary files are below the folder."""
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "agop", "app", "--port", "0", *arguments]
-    options = {"cwd": folder, "text": True, "env": os.environ | {"TMPDIR": str(temporary)}}
-    with (
-        (folder / "errors").open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, **options) as process,
-    ):
-        try:
-            address = re.search(r"http://\S+", process.stdout.readline())
-            assert address, (folder / "errors").read_text()
-            yield address.group(), process
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 def end(process, number, folder):
@@ -159,7 +136,7 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
     card = page.locator(".agop-card")
     assert "L-1.png is predicted to be L" in card.inner_text()
     assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop-weighted"]
-    assert "a pixel’s share of its map" in card.inner_text()
+    assert "relative to its map’s top value" in card.inner_text()
     assert card.locator("img").evaluate_all("all => all.every(i => i.complete && i.naturalWidth === 8)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     # In one call: the page still moves as the download button appears.
@@ -171,8 +148,8 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
 def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
     (tmp_path / "names.txt").write_text("tee\nell\n")
     arguments = ("agop.networks:CNN8by8", "--weights", example.WEIGHTS, "--size", "8", "--mean", "0.5", "--std", "0.5",
-                 "--gray", "--names", "names.txt")  # fmt: skip
-    with serving(tmp_path, *map(str, arguments)) as (address, _):
+                 "--gray", "--names", "names.txt", "--scale", "common", "--percentile", "30")  # fmt: skip
+    with serving(tmp_path, *arguments) as (address, _):
         page = visit(address=address)
         assert "agop.networks:CNN8by8, 2 classes, 8×8 gray; no AGOP file" in page.locator("#about").inner_text()
         assert page.locator("#examples").count() == 0
@@ -183,20 +160,16 @@ def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
         drop(page, example.images()[0])
         wait_for_cards(page, 1)
         assert "L-1.png is predicted to be ell" in page.locator(".agop-card").inner_text()
+        assert "a pixel’s share of its map" in page.locator(".agop-card").inner_text()
+        page.get_by_role("button", name="Colours of the maps").click()
+        assert page.locator("#percentile input[type=number]").input_value() == "30"
+        page.get_by_label("each map on its own scale").check()
+        page.locator("#explain").click()
+        page.get_by_text("relative to its map’s top value").wait_for()
         page.context.close()  # before the server ends: a page reports lost connections as errors
 
 
 # Without a browser
-
-
-def status(address, data=None, **headers):
-    """HTTP status of the answer."""
-    request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status
-    except urllib.error.HTTPError as error:
-        return error.code
 
 
 def test_other_sites_and_other_files_are_rejected(server):
@@ -208,24 +181,11 @@ def test_other_sites_and_other_files_are_rejected(server):
         assert status(f"{server}/gradio_api/file={file}") == 403
 
 
-def explain_path(server, path):
-    """The server's answer to a request that names a file as if it had been uploaded."""
-    with urllib.request.urlopen(f"{server}/config", timeout=30) as answer:
-        event = next(event for event in json.load(answer)["dependencies"] if len(event["inputs"]) == 2)
-    session = f"session-{abs(hash(path))}"
-    data = [[{"path": path, "meta": {"_type": "gradio.FileData"}}], ["vanilla"]]
-    body = json.dumps({"data": data, "fn_index": event["id"], "session_hash": session}).encode()
-    assert status(f"{server}/gradio_api/queue/join", body) == 200
-    with urllib.request.urlopen(f"{server}/gradio_api/queue/data?session_hash={session}", timeout=60) as stream:
-        lines = (json.loads(line.removeprefix(b"data: ")) for line in stream if line.startswith(b"data: "))
-        return next(line for line in lines if line["msg"] == "process_completed")
-
-
 def test_request_can_name_uploaded_files_only(server, tmp_path):
     path = tmp_path / "private.png"
     path.write_bytes(example.images()[0].read_bytes())
     for name in (str(path), "/etc/hostname", f"{server}/favicon.ico"):
-        answer = explain_path(server, name)
+        answer = explain(server, [name], explain_event(server))
         assert not answer["success"]
         assert "agop-" not in json.dumps(answer["output"])
 
@@ -277,3 +237,18 @@ def test_running_model_does_not_delay_the_end(browser, tmp_path):
         end(process, signal.SIGINT, tmp_path)
         page.close()
     assert (tmp_path / "errors").read_text() == ""
+
+
+def test_aborted_upload_leaves_no_file(tmp_path):
+    """The connection is lost in the middle of the file."""
+    with serving(tmp_path) as (address, _):
+        [folder] = (tmp_path / "temporary").glob("agop-app-*")
+        body, kind = multipart(("a.png", bytes(2**20)))
+        with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)) as connection:
+            head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[: 2**19])
+            wait_until(lambda: any(path.is_file() for path in folder.iterdir()))
+        wait_until(lambda: not any(path.is_file() for path in folder.iterdir()))
+        code, paths = upload(address, ("a.png", example.images()[0].read_bytes()))
+        assert code == 200
+        assert "agop-card" in explain(address, json.loads(paths), explain_event(address))["output"]["data"][0]

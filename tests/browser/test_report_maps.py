@@ -2,14 +2,19 @@
 
 import base64
 import io
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
+from agop.pictures.colouring import Colouring, top_value
+from agop.report.page import page as page_text
+from agop.report.page.map_bytes import block_sums
 from agop.report.page.outlines import outline
 from agop.report.run import Run
+from agop.runs.cell_files import seal
 from agop.runs.gallery import Gallery
 from tests.browser.pages import canvas_bytes, colour_indices, mean, rows, shares
 
@@ -38,11 +43,10 @@ def test_every_sample_shows_its_image_outline_and_maps(report, gallery, by_class
         assert np.array_equal(picture, gallery.pictures[sample])
         paths = report.locator("#maps path.over").evaluate_all("paths => paths.map(path => path.getAttribute('d'))")
         assert set(paths) == {outline(gallery.masks["true"][sample])}
-        parts = {name: shares(maps[sample]) for name, maps in gallery.maps.items()}
-        top = max(*(part.max() for part in parts.values()), by_class.max())
-        for name, part in parts.items():
-            indices = colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), part.shape)
-            assert indices == pytest.approx(255 * np.sqrt(part / top), abs=1.1)  # rounded twice
+        strengths, _ = Colouring().strengths({name: maps[sample] for name, maps in gallery.maps.items()})
+        for name, strength in strengths.items():
+            indices = colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), strength.shape)
+            assert indices == pytest.approx(255 * strength, abs=1.6)  # rounded twice
         outlines.add(paths[0])
         pictures.add(address)
         report.keyboard.press("ArrowRight")
@@ -83,38 +87,72 @@ def test_arrow_keys_and_buttons_step_through_the_samples(report, run_folder, gal
     check(len(gallery.pictures) - 1)
 
 
-def test_maps_share_one_scale_or_use_their_own_maximum(report, gallery, by_class):
-    parts = {name: shares(maps[0]) for name, maps in gallery.maps.items()}
-    top = max(*(part.max() for part in parts.values()), by_class.max())
+def drawn(page, name, shape):
+    """Colour indices (H,W) of a method's map on the page."""
+    return colour_indices(canvas_bytes(page, f'#maps figure[data-method="{name}"] canvas'), shape)
 
-    def drawn(name):
-        return colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), parts[name].shape)
 
-    dimmed = [name for name, part in parts.items() if 0 < part.max() < top / 2]
-    assert dimmed
-    for name in dimmed:
-        assert drawn(name).max() < 255 * 0.75
-    report.select_option("#scale", "own")
-    for name in dimmed:
-        assert drawn(name) == pytest.approx(255 * np.sqrt(parts[name] / parts[name].max()), abs=0.6)
-        assert drawn(name).max() == 255
-    assert report.locator("#ticks span").last.inner_text() == "100 %"
+def test_maps_have_their_own_scale_or_one_for_all(report, gallery, by_class):
+    maps = {name: saliency[0] for name, saliency in gallery.maps.items()}
+    classes = {f"class {index}": diagonal for index, diagonal in enumerate(by_class)}
+    for name, saliency in maps.items():
+        assert drawn(report, name, saliency.shape).max() == (255 if saliency.any() else 0)
+    assert report.locator("#ticks span").all_inner_texts() == ["0", "25 %", "50 %", "75 %", "100 %"]
+    assert "pixels above it have at most 2\u00a0% of the map’s sum" in report.locator("#bar-title").inner_text()
     # The common scale ends at the largest share on the page.
     report.select_option("#scale", "common")
+    strengths, top = Colouring("common").strengths(maps | classes)
+    assert any(0 < strengths[name].max() < 0.75 for name in maps)
+    for name, saliency in maps.items():
+        assert drawn(report, name, saliency.shape) == pytest.approx(255 * strengths[name], abs=1.1)
     assert float(report.locator("#ticks span").last.inner_text().removesuffix(" %")) == pytest.approx(
         100 * top, rel=0.05
     )
 
 
-def test_agop_global_is_shown_per_class(shared_report, gallery, by_class):
-    top = max(*(shares(maps[0]).max() for maps in gallery.maps.values()), by_class.max())
+def test_agop_global_is_shown_per_class(shared_report, by_class):
     assert shared_report.locator("#class-maps figure").count() == len(by_class) == 2
     maps = [
         colour_indices(canvas_bytes(shared_report, f'#class-maps figure[data-class="{k}"] canvas'), by_class[k].shape)
         for k in range(2)
     ]
     assert not np.array_equal(*maps)
-    assert np.array(maps) == pytest.approx(255 * np.sqrt(by_class / top), abs=1.1)
+    strengths, _ = Colouring().strengths({str(k): by_class[k] for k in range(2)})
+    assert np.array(maps) == pytest.approx(255 * np.stack(list(strengths.values())), abs=1.6)
+
+
+@pytest.fixture
+def large_maps(run_folder, tmp_path):
+    """The run's page with other maps of 256×256 pixels, and these maps, as the page's blocks of 2×2."""
+    folder = tmp_path / "run"
+    shutil.copytree(run_folder, folder)
+    (folder / "cells" / CELL / "agop.safetensors").unlink()
+    y, x = np.mgrid[:256, :256]
+    maps = {name: np.zeros((256, 256)) for name in ("broad", "noise", "one pixel", "zero", "constant", "NaN")}
+    maps["broad"] += np.exp(-((x - 60) ** 2 + (y - 60) ** 2) / 5000)
+    maps["noise"] += np.random.default_rng(0).random((256, 256)) ** 4
+    maps["one pixel"][90, 200] = 1e-6
+    maps["constant"] += 3.0
+    maps["NaN"][5, 5] = np.nan
+    picture, one = np.zeros((1, 256, 256, 3), dtype=np.uint8), np.zeros(1, dtype=int)
+    gallery = Gallery(picture, one, one, {"true": picture[..., 0]}, {name: maps[name][None] for name in maps})
+    gallery.save(folder / "cells" / CELL)
+    seal(folder / "cells" / CELL)
+    (folder / "index.html").write_text(page_text(Run(folder)))
+    return folder / "index.html", {name: block_sums(maps[name][None])[0] for name in maps}
+
+
+@pytest.mark.parametrize("scale", ["own", "common"])
+def test_large_and_degenerate_maps_have_the_colours_of_python(page, large_maps, scale):
+    path, maps = large_maps
+    page.goto(path.as_uri())
+    page.select_option("#scale", scale)
+    strengths, _ = Colouring(scale).strengths(maps)
+    assert (maps["noise"] > top_value(maps["noise"], 98)).sum() > 50  # clipped
+    for name, strength in strengths.items():
+        assert np.abs(drawn(page, name, (128, 128)) - 255 * strength).max() <= 1.6
+    assert (strengths["broad"].max() == 1) == (scale == "own")
+    assert page.locator("#maps .nothing").count() == 2
 
 
 def test_the_slider_and_play_show_every_snapshot(report, run_folder):

@@ -208,6 +208,29 @@ def test_functional_network_gets_the_maps_of_its_modular_twin(name):
     assert not torch.allclose(expected, vanilla, rtol=0.05)
 
 
+class Probabilities(nn.Module):
+    """A network with a function after its logits."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.net, self.end = PLAIN, end
+
+    def forward(self, x):
+        return self.end(self.net(x))
+
+
+@pytest.mark.parametrize("name", ["Saliency", "DeepLift", "GuidedBackprop", "LRP", "LayerGradCam"])
+def test_logits_before_a_softmax_are_attributed(name):
+    """DeepLift would normalise the gradients at a softmax module, and LRP rejects it."""
+    expected = agop.explain(PLAIN, IMAGES, f"captum:{name}")
+    for end in (nn.Softmax(dim=1), nn.LogSoftmax(dim=1)):
+        assert_close(agop.explain(Probabilities(end), IMAGES, f"captum:{name}"), expected)
+    functional = (Probabilities(end) for end in (lambda z: z.softmax(1), lambda z: z.log_softmax(1)))
+    with pytest.warns(AGOPWarning, match="gradients are those of the log-probabilities"):
+        probabilities, logarithms = (agop.explain(model, IMAGES, f"captum:{name}") for model in functional)
+    assert_close(probabilities, logarithms)
+
+
 class Reused(nn.Module):
     """One activation module for two maps, and an Identity after the second."""
 
@@ -293,6 +316,7 @@ def test_options_reach_captum_constructor_and_attribute():
     assert_close(agop.explain(PLAIN, IMAGES, method), reduced(direct))
     direct = attr.Occlusion(PLAIN).attribute(IMAGES, sliding_window_shapes=(1, 3, 3), target=TARGETS)
     assert_close(agop.explain(PLAIN, IMAGES, Captum("Occlusion", sliding_window_shapes=(1, 3, 3))), reduced(direct))
+    assert_close(agop.explain(PLAIN, IMAGES, "captum:Occlusion:sliding_window_shapes=(1,3,3)"), reduced(direct))
     halves = torch.zeros(1, 3, 12, 12, dtype=torch.long)
     halves[..., 6:] += 1
     halves[..., 6:, :] += 2
@@ -309,7 +333,7 @@ def test_configured_method_is_a_frozen_dataclass(name):
     method = Captum(name)
     assert method.name == f"captum:{name}"
     assert replace(method) == method == agop.methods.get(f"captum:{name}")()
-    assert method != Captum(name, seed=1)
+    assert method != Captum(name, seed=1) == agop.methods.create(f"captum:{name}:seed=1")
     with pytest.raises(FrozenInstanceError):
         method.seed = 2
 
@@ -329,6 +353,7 @@ def test_configured_method_is_a_frozen_dataclass(name):
         (lambda: agop.methods.get(":DeepLift"), "no method is named ':DeepLift'"),
         (lambda: Captum("Occlusion", stride=2), "option of captum:Occlusion.*'strides'"),
         (lambda: Captum("Saliency", target=2), "no option of captum:Saliency is named 'target'"),
+        (lambda: agop.methods.create("captum:Occlusion:stride=2"), "did you mean 'strides'"),
     ],
 )
 def test_unknown_name_raises(make, message):
@@ -420,7 +445,7 @@ def test_evaluate_and_reports_include_captum_methods(tmp_path):
     masks[:, 3:6, 3:6] = True
     occlusion = Captum("Occlusion", sliding_window_shapes=(3, 4, 4))
     methods = ["vanilla", "captum:DeepLift", Captum("LayerGradCam"), occlusion]
-    result = agop.evaluate(PLAIN, IMAGES, masks, methods, metrics=["energy", "pointing_game"])
+    result = agop.evaluate(PLAIN, IMAGES, masks, methods, metrics=["energy", "pointing_game"], controls=False)
     assert list(result.scores) == ["vanilla", "captum:DeepLift", "captum:LayerGradCam", "captum:Occlusion"]
     maps = agop.explain(PLAIN, IMAGES, "captum:DeepLift")
     torch.testing.assert_close(result.scores["captum:DeepLift"]["energy"], agop.metrics.energy(maps, masks))

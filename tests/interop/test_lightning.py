@@ -3,6 +3,7 @@
 import csv
 import random
 import signal
+from inspect import signature
 from types import SimpleNamespace
 
 import lightning as L
@@ -19,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import agop
 from agop.errors import AGOPWarning, GradientError, InputError, ModelError, NoSamplesError
 from agop.interop.lightning import AGOPCallback, check_strategy
+from agop.networks import load_model
 from tests import zoo
 from tests.interop.agops import assert_equal_agops, trained_state
 from tests.state import assert_same, same
@@ -176,7 +178,7 @@ def test_fit_is_bitwise_equal_with_and_without_the_callback(options, tmp_path):
     [
         ({}, {}, Lit, {}),
         ({"per_class": True}, {}, Lit, {"per_class": True}),
-        ({"every_n_steps": 3, "only_correct": False}, {}, Lit, {"every": 3, "only_correct": False}),
+        ({"every": 3, "only_correct": False}, {}, Lit, {"every": 3, "only_correct": False}),
         ({}, {"accumulate_grad_batches": 3}, Lit, {"accumulate": 3}),
         ({}, {"precision": "bf16-mixed"}, Lit, {"autocast": True}),
         ({}, {}, Manual, {}),
@@ -239,7 +241,7 @@ def finished(request, tmp_path_factory):
     return SimpleNamespace(options=request.param, folder=folder, weights=module.state_dict(), prior=callback.prior)
 
 
-@pytest.mark.parametrize("finished", [{}, {"every_n_steps": 2, "per_class": True}], ids=str, indirect=True)
+@pytest.mark.parametrize("finished", [{}, {"every": 2, "per_class": True}], ids=str, indirect=True)
 @pytest.mark.parametrize("step", [5, 3, 7, 10], ids=["end of epoch", "mid-epoch", "second epoch", "end of training"])
 def test_resume_gives_a_bitwise_equal_agop(step, finished, tmp_path):
     path = finished.folder / f"step={step}.ckpt"
@@ -472,9 +474,23 @@ def test_nan_skip_skips_the_sample():
     assert (callback.prior.count, callback.prior.provenance.skipped) == (3, 1)
 
 
-@pytest.mark.parametrize("options", [{"every_n_steps": 0}, {"snapshot_every": 0}, {"nan": "no"}, {"out": "."}])
+def test_weights_of_a_module_s_part_load_from_its_checkpoint(tmp_path):
+    module, trainer = fit(AGOPCallback(out=None), max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = load_model("tests.zoo:batch_normed", tmp_path / "last.ckpt")
+    assert_same(loaded.state_dict(), module.net.state_dict())
+
+
+def test_options_of_the_hook_have_the_same_names_and_defaults():
+    hook, callback = (signature(each).parameters for each in (agop.AGOPTrainingHook, AGOPCallback))
+    assert {name: option.default for name, option in hook.items() if name != "model"}.items() <= {
+        name: option.default for name, option in callback.items()
+    }.items()
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"snapshot_every": 0}, {"nan": "no"}, {"out": "."}])
 def test_invalid_option_raises_in_the_constructor(options):
-    with pytest.raises(InputError, match=next(iter(options)).removesuffix("_n_steps")):
+    with pytest.raises(InputError, match=next(iter(options))):
         AGOPCallback(**options)
 
 

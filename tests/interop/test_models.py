@@ -149,7 +149,9 @@ def test_model_without_processor_keeps_its_size_and_warns(transformers, photo, t
 
 
 def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo, tmp_path):
-    hugging_face(transformers, "DeiT").save_pretrained(tmp_path / "model")
+    model = hugging_face(transformers, "DeiT")
+    model.config.id2label = {0: "a", 1: "tabby cat", 2: "c"}
+    model.save_pretrained(tmp_path / "model")
     processor = transformers.DeiTImageProcessorPil(
         size={"height": 40, "width": 40}, crop_size={"height": 32, "width": 32}
     )
@@ -174,6 +176,10 @@ def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo,
     agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", *methods)
     manifest = json.loads((tmp_path / "explanations" / "manifest.json").read_text())
     assert manifest["preprocessing"]["resize"] == [40, 40]
+    agop_command("explain", "hf:model", "data", "--target", "tabby cat", "--out", "named")
+    manifest = json.loads((tmp_path / "named" / "manifest.json").read_text())
+    assert manifest["classes"] == ["a", "tabby cat", "c"]
+    assert [(entry["target"], entry["label"]) for entry in manifest["images"]] == [(1, 0), (1, None), (1, 2)]
     agop_command("evaluate", "hf:model", "data", "masks", *methods[2:], "--metric", "energy")
     warning = agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32")
     assert "resize [40, 40], now None" in warning
@@ -187,9 +193,34 @@ def test_command_line_options_override_the_model_preprocessing(transformers, tmp
     assert preprocessing(spec, None, None, None, False) == default
     assert preprocessing(spec, "64x96", None, None, False) == Preprocessing((64, 96), default.mean, default.std)
     assert preprocessing(spec, None, "0.1", None, False).mean == (0.1,)
-    gray = preprocessing(spec, None, None, "0.2", True)
+    with pytest.warns(AGOPWarning, match=r"assuming mean 0\): pass --mean as in training"):
+        gray = preprocessing(spec, None, None, "0.2", True)
     assert (gray.gray, gray.mean, gray.std, gray.size) == (True, (0.0,), (0.2,), (32, 40))
-    assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
+    with pytest.warns(AGOPWarning, match="pass --size, --mean and --std as in training"):
+        assert preprocessing("my.module:model", None, None, None, False) == Preprocessing()
+
+
+def test_prior_with_one_channel_makes_the_images_gray(transformers, tmp_path):
+    """A training hook records the shape of the images, but not their preprocessing."""
+    prior = agop.AGOP(torch.ones(1, 32, 32), 3)
+    for name, mean, std in (("rgb", [0.4, 0.5, 0.6], [0.1, 0.2, 0.3]), ("gray", [0.4], [0.2])):
+        processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=mean, image_std=std)
+        processor.save_pretrained(tmp_path / name)
+    with pytest.warns(AGOPWarning, match=r"assuming mean 0, std 1\): pass --mean and --std"):
+        assumed = preprocessing(f"hf:{tmp_path / 'rgb'}", None, None, None, False, prior)
+    assert (assumed.gray, assumed.mean, assumed.std, assumed.size) == (True, (0.0,), (1.0,), (32, 32))
+    assert preprocessing(f"hf:{tmp_path / 'rgb'}", None, "0.3", "0.2", False, prior).mean == (0.3,)
+    known = preprocessing(f"hf:{tmp_path / 'gray'}", None, None, None, False, prior)
+    assert (known.gray, known.mean, known.std) == (True, (0.4,), (0.2,))
+
+
+def test_processor_with_one_mean_is_for_gray_images(transformers, photo, tmp_path):
+    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 40}, image_mean=[0.4], image_std=[0.2])
+    theirs = processor(Image.open(photo).convert("L"), return_tensors="pt").pixel_values.float()
+    described = agop.from_transformers(nn.Identity(), processor)
+    assert_same_input(described.images([photo]), theirs)
+    processor.save_pretrained(tmp_path)
+    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
 
 
 def test_prior_of_an_older_version_without_resize_still_matches():

@@ -92,7 +92,7 @@ def test_preprocessing_of_a_local_timm_folder(tmp_path):
 
 def test_explain_command_needs_no_preprocessing_options(photo, tmp_path):
     torch.save(build("efficientnet_lite0").state_dict(), tmp_path / "w.pth")
-    options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu"]
+    options = ["--weights", "w.pth", "--num-classes", "5", "--device", "cpu"]
     for method in ("vanilla", "gradcam"):
         command = ["explain", "timm:efficientnet_lite0", photo, *options, "--method", method]
         result = run(*command, folder=tmp_path)

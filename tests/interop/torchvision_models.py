@@ -68,7 +68,7 @@ def test_preprocessing_without_weights_is_torchvision_default():
 
 def test_explain_command_needs_no_preprocessing_options(photo, tmp_path):
     torch.save(build("mobilenet_v3_small").state_dict(), tmp_path / "w.pth")
-    options = ["--weights", "w.pth", "--classes", "5", "--device", "cpu", "--method", "gradcam"]
+    options = ["--weights", "w.pth", "--num-classes", "5", "--device", "cpu", "--method", "gradcam"]
     result = run("explain", "torchvision:mobilenet_v3_small", photo, *options, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     manifest = json.loads(Path(tmp_path, "explanations", "manifest.json").read_text())

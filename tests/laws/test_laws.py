@@ -25,12 +25,12 @@ def accumulators(draw, per_class):
         random = torch.Generator().manual_seed(seed)
         gradients = torch.randn(samples, *SHAPE, generator=random) * 10.0 ** draw(st.integers(-6, 6))
         sums.update(gradients, torch.randint(0, CLASSES, (samples,), generator=random), CLASSES)
-    sums.skipped = draw(st.integers(0, 3))
+    sums.skipped, sums.labelled, sums.correct = (draw(st.integers(0, 3)) for _ in range(3))
     return sums
 
 
 def assert_equal(a: Accumulator, b: Accumulator, exactly: bool = False):
-    assert a.skipped == b.skipped
+    assert (a.skipped, a.labelled, a.correct) == (b.skipped, b.labelled, b.correct)
     assert a.count == b.count
     assert (a.sums is None) == (b.sums is None)
     if a.sums is not None:

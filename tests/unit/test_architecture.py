@@ -15,14 +15,14 @@ SOURCE = Path(agop.__file__).parent
 # A package may import from its own line and the lines above.
 LAYERS = [
     ["errors"],
-    ["registry", "system"],
+    ["registry", "system", "web"],
     ["model", "runs"],
     ["statistic", "networks"],
     ["methods", "metrics"],
     ["explaining"],
     ["pictures"],
-    ["evaluating", "scenarios"],
-    ["bench", "report", "plot", "app", "interop"],
+    ["evaluating", "report", "scenarios"],
+    ["bench", "plot", "app", "interop"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -49,9 +49,7 @@ class Guard:
         reason = self._rejection(scope) if scope["type"] == "http" else None
         if reason is None:
             return await self._app(scope, receive, _with_headers(send))
-        headers = [(b"content-type", b"text/plain; charset=utf-8"), *_HEADERS]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": f"{reason}\n".encode()})
+        await respond(_with_headers(send), 403, reason)
 
     def _rejection(self, scope: Scope) -> str | None:
         """Reason to reject a request, or None."""
@@ -62,6 +60,13 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc != host:
             return "pages of other sites can't use this one"
         return None
+
+
+async def respond(send: Send, status: int, text: str) -> None:
+    """Answer a request with a line of text."""
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{text}\n".encode()})
 
 
 def _host_name(host: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,12 @@ from agop.app import cards
 from agop.app.folder import write_zip
 from agop.app.guard import Guard
 from agop.app.session import Session
+from agop.app.storage import Storage
+from agop.app.upload_limit import UploadLimit
 from agop.app.uploads import MOST_BYTES, MOST_FILES, MOST_SENT_BYTES
 from agop.errors import AGOPError, InputError
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
+from agop.pictures.heat import COLOUR_MAPS
 
 TITLE = "agop: what an image classifier looks at"
 # Gradio has no options for these: the footer, padding, and the gallery's grid. The class names are Gradio's own.
@@ -31,15 +34,22 @@ footer { display: none !important; }
 #examples .thumbnail-item { width: 100%; min-width: 0; height: auto; aspect-ratio: 1; }
 """
 _EMPTY = '<p class="agop-model">Results appear here.</p>'
-_EXAMPLES, _KEPT_SECONDS = "examples", 6 * 60 * 60
+_EXAMPLES = "examples"
 _DEFAULTS = ("agop-weighted", "integrated-gradients", "vanilla")
 
 
 class Page:
     """The page of a session. Uploads and downloads are below `folder`; `examples` are images to click."""
 
-    def __init__(self, session: Session, folder: Path, examples: Sequence[Path] = ()) -> None:
-        self.session, self.folder = session, folder
+    def __init__(
+        self,
+        session: Session,
+        folder: Path,
+        examples: Sequence[Path] = (),
+        colouring: Colouring = DEFAULT_COLOURING,
+    ) -> None:
+        self.session, self.folder, self.colouring = session, folder, colouring
+        self.storage = Storage(folder, _EXAMPLES)
         (folder / _EXAMPLES).mkdir()  # Gradio serves files from this folder only
         self.examples = [Path(shutil.copy(path, folder / _EXAMPLES)) for path in examples]
 
@@ -53,14 +63,14 @@ class Page:
                 with gradio.Column(scale=1, min_width=300):
                     images = gradio.File(label="Images", file_count="multiple", height=180, elem_id="images")
                     gallery = self._gallery() if self.examples else None
-                    names = self._methods()
+                    names, colours = self._methods(), self._colours()
                     button = gradio.Button("Explain", variant="primary", elem_id="explain")
                     label = "Download maps, overlays and manifest (.zip)"
                     download = gradio.DownloadButton(label, visible=False, elem_id="download")
                 with gradio.Column(scale=3, min_width=320):
                     answers = gradio.HTML(_EMPTY, elem_id="answers", apply_default_css=False)
             event: dict[str, Any] = {
-                "fn": self.explain, "inputs": [images, names], "outputs": [answers, download],
+                "fn": self.explain, "inputs": [images, names, *colours], "outputs": [answers, download],
                 "concurrency_id": "model", "api_visibility": "private",
             }  # fmt: skip
             button.click(**event)
@@ -69,19 +79,23 @@ class Page:
                 gallery.select(self.example, None, images, api_visibility="private").then(**event)
         return blocks.queue(api_open=False, default_concurrency_limit=1)
 
-    def explain(self, files: Any, names: Any, progress: Any = gradio.Progress()) -> list[Any]:  # noqa: B008
+    def explain(
+        self, files: Any, names: Any, scale: str, percentile: float, opacity: float, colours: str,
+        progress: Any = gradio.Progress(),  # noqa: B008
+    ) -> list[Any]:  # fmt: skip
         """HTML with the results, and the file to download."""
-        forget(self.folder)
         try:
+            self.storage.forget()
+            colouring = Colouring(scale, percentile, opacity, colours)
             if not files:
                 raise InputError("no image uploaded: drop one or more, and press Explain")
             outcome = self.session.explain([Path(file) for file in files], names, progress)
             complete = bool(outcome.results and outcome.explainer.methods)
-            path = str(write_zip(outcome, self.session.about, self.folder)) if complete else None
-        except Exception as error:  # a user's own model may raise anything
+            path = str(write_zip(outcome, self.session.about, self.folder, colouring)) if complete else None
+        except (Exception, SystemExit) as error:  # a user's own model may raise anything
             message = str(error) if isinstance(error, AGOPError) else f"{type(error).__name__}: {error}"
             return [cards.lines("Error", [message], "skipped"), gradio.update(visible=False)]
-        return [cards.page_of(outcome), gradio.update(value=path, visible=complete)]
+        return [cards.page_of(outcome, colouring), gradio.update(value=path, visible=complete)]
 
     def example(self, event: gradio.SelectData) -> list[str]:
         """The example image that was clicked, as an upload."""
@@ -102,6 +116,21 @@ class Page:
         defaults = [name for name in offered if name in _DEFAULTS]
         return gradio.CheckboxGroup(offered, value=defaults, label="Methods", info=info, elem_id="methods")
 
+    def _colours(self) -> list[Any]:
+        """Controls for the fields of a Colouring, in their order."""
+        initial = self.colouring
+        scales = [("each map on its own scale", "own"), ("one scale for all maps", "common")]
+        with gradio.Accordion("Colours of the maps", open=False, elem_id="colours"):
+            return [
+                gradio.Radio(scales, value=initial.scale, label="Scale", elem_id="scale"),
+                gradio.Slider(
+                    min(50, initial.percentile), 100, initial.percentile, step=0.5, elem_id="percentile",
+                    label="Percentile of a map's sum (100: no clipping)",
+                ),
+                gradio.Slider(0, 1, initial.opacity, step=0.05, label="Opacity", elem_id="opacity"),
+                gradio.Dropdown(list(COLOUR_MAPS), value=initial.colours, label="Colour map", elem_id="colour-map"),
+            ]  # fmt: skip
+
 
 def application(page: Page, host: str) -> Guard:
     """The page as an ASGI app, behind its guard."""
@@ -115,11 +144,4 @@ def application(page: Page, host: str) -> Guard:
         run_history=False, max_file_size=MOST_SENT_BYTES, ssr_mode=False, enable_monitoring=False, pwa=False,
         mcp_server=False, theme=theme, css=cards.STYLE + _GRADIO_STYLE,
     )  # fmt: skip
-    return Guard(app, host)
-
-
-def forget(folder: Path, seconds: float = _KEPT_SECONDS) -> None:
-    """Remove uploads and downloads older than `seconds`."""
-    for path in folder.iterdir():
-        if path.name != _EXAMPLES and path.stat().st_mtime < time.time() - seconds:
-            shutil.rmtree(path, ignore_errors=True)
+    return Guard(UploadLimit(app, page.storage), host)

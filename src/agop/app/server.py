@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from agop.app.session import Session
 from agop.errors import InputError
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
 
 # Read by Gradio and Hugging Face libraries when they are imported.
 _ENVIRONMENT = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -25,8 +26,9 @@ def serve(
     port: int,
     say: Callable[[str], None],
     browse: bool,
+    colouring: Colouring = DEFAULT_COLOURING,
 ) -> None:
-    """Load the model and serve its page until Ctrl-C or SIGTERM."""
+    """Load the model and serve its page until Ctrl-C or SIGTERM. `colouring` is the page's initial one."""
     with listening(host, port) as bound, TemporaryDirectory(prefix="agop-app-") as name:
         os.environ |= {**_ENVIRONMENT, "GRADIO_TEMP_DIR": name}
         import uvicorn
@@ -34,7 +36,7 @@ def serve(
         from agop.app.page import Page, application
 
         session = load()
-        app = application(Page(session, Path(name), examples), host)
+        app = application(Page(session, Path(name), examples, colouring), host)
         # An open page holds a connection: don't wait for it. Gradio prints its own errors.
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none"))
         with _ended_by_signals():

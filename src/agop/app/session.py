@@ -10,15 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 from torch import nn
 
 from agop import methods
 from agop.app.uploads import MOST_FILES, read_upload
 from agop.errors import AGOPWarning, InputError
-from agop.model.probe import probing
-from agop.model.targets import class_count
+from agop.model.probe import number_of_classes
 from agop.pictures.class_names import class_names
 from agop.pictures.explained import Explained, Explainer
 from agop.pictures.preprocessing import Preprocessing
@@ -52,14 +50,13 @@ class Session:
         about: dict[str, Any],
     ) -> Session:  # fmt: skip
         """Run the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload."""
-        zeros = torch.zeros(1, 1 if preprocessing.gray else 3, *preprocessing.size)
-        with probing(model) as probe:
-            classes = class_count(probe.logits(zeros))
+        zeros = preprocessing.zeros()
+        classes = number_of_classes(model, zeros)
         if prior is not None:
             prior.check(model, zeros)
         explainer = Explainer(
-            model, (), preprocessing, prior, layer=layer, batch_size=_BATCH, names=class_names(prior, names, classes),
-            lenient=True,
+            model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
+            names=class_names(prior, names, classes, model), lenient=True,
         )  # fmt: skip
         return cls(explainer, classes, about)
 
@@ -70,8 +67,7 @@ class Session:
 
     def offered(self) -> list[str]:
         """Methods that work without a prior, and the others if there is one."""
-        prior = self.explainer.prior
-        return [name for name in methods.names() if prior is not None or not methods.get(name).needs_prior]
+        return methods.runnable(with_prior=self.explainer.prior is not None)
 
     def explain(self, files: Sequence[Path], names: Sequence[str], report: Report = lambda *_: None) -> Outcome:
         """Explain the files by the named methods. Unreadable files and failing methods are skipped with a message."""

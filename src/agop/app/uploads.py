@@ -8,6 +8,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from agop.errors import FileError
+from agop.pictures.formats import FORMATS
 from agop.pictures.preprocessing import Preprocessing
 
 MOST_BYTES = 20 * 2**20
@@ -15,8 +16,6 @@ MOST_BYTES = 20 * 2**20
 MOST_SENT_BYTES = 5 * MOST_BYTES
 MOST_PIXELS = 50_000_000
 MOST_FILES = 50
-# Formats that Pillow decodes itself: for PostScript, for example, it would start another program.
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MODES = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV"}
 
 

@@ -51,7 +51,7 @@ def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Prog
         report = _shifted(progress, _TRAINING + share * place, share)
         _write_cell(task.scenario, spec, cell, task.folder, trained, splits, report)
         finished = folder / "cells" / cell.name
-        shutil.rmtree(finished, ignore_errors=True)  # without rows, or this cell wouldn't be computed
+        shutil.rmtree(finished, ignore_errors=True)  # not sealed, or this cell wouldn't be computed
         task.folder.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
 
@@ -100,10 +100,10 @@ def _write_cell(
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))
-    scores.write(part, cell, trained.noted)
     few = test.first(SHOWN)
     pictures = pixels(few.images, scenario.black, scenario.white)
     gallery(trained.model, few.images, pictures, few.by_kind(spec.masks), scores.maps, few.labels).save(part)
+    scores.write(part, cell, trained.noted)
 
 
 def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, AGOP]:

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from agop import methods
-from agop.bench.controls import FIXED_MAPS
 from agop.errors import InputError
+from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry
-from agop.methods.base import Method, takes_layer
+from agop.methods.base import Method, missing_layer, takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
 from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
@@ -41,7 +41,7 @@ class Entries:
             return Entry(FIXED_MAPS[name](self.training.masks))
         method = self._seeded(methods.create(base))
         if not variant:
-            return Entry(method, prior, self.scenario.layer if takes_layer(method) else None)
+            return Entry(method, prior, missing_layer(method, self.scenario.layer))
         if takes_layer(method):
             return Entry(method, prior, variant)
         if method.needs_prior and variant in self.priors:

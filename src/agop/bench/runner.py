@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agop.bench.workers import run_tasks
 from agop.errors import FileError
-from agop.runs.rows import collect
+from agop.runs.rows import collect, missing
 from agop.runs.spec import Cell, RunSpec
+from agop.system.workers import run_tasks
 
 if TYPE_CHECKING:
     from agop.scenarios import Scenario
@@ -32,9 +32,9 @@ _POLL_SECONDS = 0.2
 def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int = 1) -> None:
     """Compute this rank's missing cells in `jobs` processes; rank 0 then waits for all cells and collects the rows."""
     share = cells_of_rank(spec, rank, world_size)
-    missing = _missing(share, folder)
-    if missing:
-        _compute(spec, missing, folder, jobs, finished=len(share) - len(missing), show=rank == 0)
+    unfinished = missing(share, folder)
+    if unfinished:
+        _compute(spec, unfinished, folder, jobs, finished=len(share) - len(unfinished), show=rank == 0)
     if rank == 0:
         _wait_for_cells(spec.cells(), folder)
         collect(spec, folder)
@@ -43,10 +43,6 @@ def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int =
 def cells_of_rank(spec: RunSpec, rank: int, world_size: int) -> list[Cell]:
     """One rank's share of all cells, finished or not: every rank comes to the same shares, whenever it starts."""
     return [cell for group in _groups(spec, spec.cells(), world_size)[rank::world_size] for cell in group]
-
-
-def _missing(cells: Sequence[Cell], folder: Path) -> list[Cell]:
-    return [cell for cell in cells if not (folder / "cells" / cell.name / "rows.jsonl").exists()]
 
 
 def _groups(spec: RunSpec, cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
@@ -99,12 +95,12 @@ def _name(group: Sequence[Cell]) -> str:
 
 def _wait_for_cells(cells: Sequence[Cell], folder: Path) -> None:
     """Wait for the cells of the other ranks; torchrun ends this process if one of them fails."""
-    if not _missing(cells, folder):
+    if not missing(cells, folder):
         return
     with _display(True) as bar:
         task = bar.add_task("", total=len(cells), what="waiting for the other ranks")
-        while missing := _missing(cells, folder):
-            bar.update(task, completed=len(cells) - len(missing))
+        while unfinished := missing(cells, folder):
+            bar.update(task, completed=len(cells) - len(unfinished))
             time.sleep(_POLL_SECONDS)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from agop.cli.printing import plain_console
 from agop.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -20,10 +21,14 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a benchmark of the paper.", no_args_is_help=True)
 
 Names = list[str] | None
-Method = Annotated[Names, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")]
+Method = Annotated[
+    Names,
+    typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
+]
 Metric = Annotated[Names, typer.Option(help="Only this metric; repeatable.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in the run folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Resume a run that was started with another agop or torch.")]
 
 
 @app.command("xai-tris")
@@ -39,6 +44,7 @@ def xai_tris(
     jobs: Jobs = None,
     quick: Annotated[bool, typer.Option("--quick", help="2 epochs and 100 test images: a smoke test.")] = False,
     fresh: Fresh = False,
+    force: Force = False,
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
@@ -62,7 +68,7 @@ def xai_tris(
         absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
         code=code_of(selected),
     )
-    _run(spec, out, _processes(jobs), fresh)
+    _run(spec, out, _processes(jobs), fresh, force)
 
 
 @app.command("clevr-xai")
@@ -81,6 +87,7 @@ def clevr_xai(
     full: Annotated[bool, typer.Option("--full", help="The paper's recipe: 50 epochs, Adam 1e-4, cosine.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="200 scenes, 1 epoch, 20 images: a smoke test.")] = False,
     fresh: Fresh = False,
+    force: Force = False,
 ) -> None:
     """Train, explain and score the dominance task of CLEVR-XAI, then check each claim of the paper."""
     from agop.scenarios import get
@@ -101,7 +108,7 @@ def clevr_xai(
             with file_lock(cache_folder() / "clevr.lock"):
                 drawn_dataset(options.samples, options.size, jobs=processes)
 
-    _run(spec, out, processes, fresh, notes, draw)
+    _run(spec, out, processes, fresh, force, notes, draw)
 
 
 def _clevr_options(data: Path | None, network: str, weights: Path | None, full: bool, quick: bool) -> Options:
@@ -126,8 +133,8 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
     """The specification: the paper's methods, variants and controls, and the baselines of integrated gradients."""
     from agop import methods, metrics
     from agop.bench.code import code_of
-    from agop.bench.controls import FIXED_MAPS
     from agop.bench.entries import BASELINES
+    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 
@@ -192,11 +199,12 @@ def _run(
     out: Path,
     processes: int,
     fresh: bool,
+    force: bool,
     notes: Sequence[str] = (),
     draw: Callable[[], None] = lambda: None,
 ) -> None:
     """Begin or resume the run, then print its summary; `draw` prepares the data that cells read."""
-    from agop.bench.run_folder import begin
+    from agop.bench.run_folder import run_folder
     from agop.bench.runner import run
     from agop.errors import InputError
     from agop.system.distributed import torchrun_rank
@@ -207,10 +215,10 @@ def _run(
         raise InputError(f"--fresh works in one process only: delete {out}, then start torchrun without --fresh")
     if rank == 0:
         for note in notes:
-            Console(stderr=True, soft_wrap=True, highlight=False).print(note)
-    begin(spec, out, fresh=fresh, notes=notes, rank=rank)
-    draw()
-    run(spec, out, processes, rank, world_size)
+            plain_console(stderr=True).print(note)
+    with run_folder(spec, out, fresh=fresh, force=force, notes=notes, rank=rank):
+        draw()
+        run(spec, out, processes, rank, world_size)
     if rank == 0:
         _show(out)
 
@@ -219,6 +227,6 @@ def _show(out: Path) -> None:
     from agop.report.run import Run
     from agop.report.terminal import show
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     show(Run(out), console)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from agop.cli.printing import plain_console
 
 app = typer.Typer(help="Check the official data of a benchmark.", no_args_is_help=True)
 
@@ -23,7 +24,7 @@ def clevr_xai(
     from agop.scenarios.clevr.release.files import ARCHIVES, PAGE
     from agop.scenarios.clevr.release.samples import read_release
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     if folder is None:
         console.print(f"Download CLEVR-XAI's files\n  {ARCHIVES[0]}\n  {ARCHIVES[1]}\nfrom {PAGE}")
         console.print("into one folder. Unpacking them is optional. Then check them and run the benchmark:")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.printing import plain_console
 
 if TYPE_CHECKING:
     from agop.evaluating.table import Evaluation
@@ -23,7 +23,8 @@ def evaluate(
     masks: Annotated[Path, typer.Argument(help="Folder of masks, each with the relative path of its image.")],
     prior: options.Prior = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Only this method, or package.module:CLASS; repeatable.")
+        list[str] | None,
+        typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),
@@ -31,10 +32,14 @@ def evaluate(
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,
+    controls: Annotated[
+        bool, typer.Option(help="Also score maps that don't depend on the model: a central blob and the mean mask.")
+    ] = True,
     first: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
+    names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
@@ -46,7 +51,11 @@ def evaluate(
     from agop import methods
     from agop.evaluating.evaluate import evaluate as score
     from agop.evaluating.table import check_place
+    from agop.model.probe import number_of_classes
+    from agop.pictures.class_names import class_names
     from agop.pictures.image_mask_pairs import load_image_mask_pairs
+    from agop.report.advice import advice
+    from agop.report.run import Run
     from agop.runs.about import command_line
     from agop.runs.gallery import spread
     from agop.statistic.agop import AGOP
@@ -58,23 +67,25 @@ def evaluate(
     options.warn_if_preprocessing_differs(statistic, how)
     name = pictures.resolve().name
     check_place(out, name)
-    prior_classes = statistic.provenance.data.classes if statistic else ()
-    data = load_image_mask_pairs(pictures, masks, how, threshold, first, prior_classes)
-    network = options.load_model_on_device(model, weights, classes, device)
+    network = options.load_model_on_device(model, weights, num_classes, device)
+    count = number_of_classes(network, how.zeros())
+    classes = class_names(statistic, names, count)
+    data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
     evaluation = score(
         network, data.images, data.masks, method, statistic, metric,
-        layer=layer, batch_size=batch_size, steps=steps, labels=data.labels,
+        layer=layer, batch_size=batch_size, steps=steps, labels=data.labels, controls=controls,
     )  # fmt: skip
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console()
     console.print(str(evaluation))
     about = {
         "command": command_line(),
-        "classes": {name: list(data.classes or prior_classes)},
+        "classes": {name: list(data.classes or classes)},
         "samples": {name: [data.names[place] for place in spread(len(data.names))]},
         "network": f"{model} on {pictures}",
     }
     _with_original_colours(evaluation, data, how).save(out, name, **about)
-    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}")
+    console.print(f"\nIn short: {advice(Run(out))}")
+    console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 
 def _with_original_colours(evaluation: Evaluation, data: ImageMaskPairs, how: Preprocessing) -> Evaluation:

@@ -9,50 +9,68 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from agop.cli import options
+from agop.cli.first_look import READ_BATCH, chance, look_at, open_images
+from agop.cli.printing import plain_console
 from agop.cli.stopping import deferred_signals
 from agop.errors import AGOPError, warn
+from agop.system.distributed import torchrun_rank
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agop.pictures.folders import Batches, ClassFolders
+    from agop.pictures.folders import Batches, ImageFolder
     from agop.statistic.agop import AGOP
     from agop.statistic.provenance import DataProvenance
 
-# Images read at once. `fit` decides how many of them go through the model at once.
-_READ_BATCH = 32
 # Seconds between snapshots under torchrun, where the end of one rank ends all.
 _SNAPSHOT_SECONDS = 60.0
-# An accuracy of up to 1.5 times 1/classes, and at most 60 %, over at least 20 images looks like chance.
-_CHANCE_FACTOR, _CHANCE_LIMIT, _CHANCE_IMAGES = 1.5, 0.6, 20
+# Diagonals per class are kept by default if the file has up to 128 MiB: 111 classes at 224 px. Collecting them takes
+# three times as much memory. 1,000 classes at 224 px would be a file of 1.1 GiB.
+_CLASS_BYTES = 2**27
 
 
 def fit(
     model: options.Model,
-    data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
+    data: Annotated[
+        Path, typer.Argument(help="Folder with one folder of images per class; with --all-samples, of any images.")
+    ],
     out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
     weights: options.Weights = None,
-    classes: options.Classes = None,
+    num_classes: options.NumClasses = None,
+    names: options.Names = None,
     size: options.Size = None,
     mean: options.Mean = None,
     std: options.Std = None,
     gray: options.Gray = False,
     batch_size: options.BatchSize = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes that read images.")] = 0,
-    per_class: Annotated[bool, typer.Option("--per-class", help="Also keep one diagonal per class.")] = False,
-    all_samples: Annotated[bool, typer.Option("--all-samples", help="Also count misclassified samples.")] = False,
+    per_class: Annotated[
+        bool | None,
+        typer.Option(
+            "--per-class/--no-per-class", help="Also keep one diagonal per class. Default: if they take up to 128 MiB."
+        ),
+    ] = None,
+    all_samples: Annotated[
+        bool, typer.Option("--all-samples", help="Also count misclassified samples. Class folders aren't needed.")
+    ] = False,
     skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Skip samples with NaN or infinite gradients.")] = False,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
+            "accuracy is like chance. Overwrite an existing file that agop didn't write.",
+        ),
+    ] = False,
     device: options.Device = None,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
-    from agop.pictures.folders import ClassFolders
     from agop.statistic.fitting import fit as fit_model
     from agop.system.distributed import barrier, process_group, rank_and_world_size
 
@@ -60,12 +78,16 @@ def fit(
     with process_group(gpus=device is None or device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out)
-        images = ClassFolders(data, preprocessing)
-        loaded = options.load_model_on_device(model, weights, classes, device)
+            options.check_out(out, [weights, Path(model), data, names], force=force)
+        images = open_images(data, preprocessing, all_samples)
+        loaded = options.load_model_on_device(model, weights, num_classes, device)
+        images, class_count = look_at(
+            images, loaded, all_samples=all_samples, names=names, size=size, batch_size=batch_size, weights=weights,
+            force=force,
+        )  # fmt: skip
         rule: dict[str, Any] = {
             "only_correct": not all_samples,
-            "per_class": per_class,
+            "per_class": _keeps_classes(images, class_count) if per_class is None else per_class,
             "nan": "skip" if skip_nan else "raise",
         }
         provenance = _data_provenance(images)
@@ -76,7 +98,7 @@ def fit(
         with part.mentioned_in_errors():
             prior = fit_model(
                 loaded,
-                _BatchesThenBarrier(images.share(rank, world_size).batches(batch_size or _READ_BATCH, workers)),
+                _BatchesThenBarrier(images.share(rank, world_size).batches(batch_size or READ_BATCH, workers)),
                 progress=rank == 0,
                 batch_size=batch_size,
                 snapshot=None if snapshot_every is None else part.write,
@@ -90,12 +112,26 @@ def fit(
         if snapshot_every is not None:
             part.path.unlink(missing_ok=True)
     if rank == 0:
-        _print_result(prior, images, data, out)
-        if not all_samples:
-            _warn_if_chance(prior, images, weights)
+        _print_result(prior, images, out)
+        correct, labelled = prior.provenance.correct or 0, prior.provenance.labelled or 0
+        problem = chance(correct, labelled, class_count, images, weights)
+        if problem and not all_samples and not force:  # otherwise it is accepted
+            warn(problem)
 
 
-def _data_provenance(images: ClassFolders) -> DataProvenance:
+def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
+    """True if the diagonals per class are small enough to keep by default. Prints why if they aren't."""
+    channels, (height, width) = 1 if images.preprocessing.gray else 3, images.preprocessing.size
+    size = class_count * channels * height * width * 8  # float64
+    if size > _CLASS_BYTES and torchrun_rank()[0] == 0:
+        plain_console().print(
+            f"only the diagonal of all samples is kept: those of {class_count:,} classes take {size / 2**20:,.0f} MiB "
+            "(--per-class keeps them)"
+        )
+    return size <= _CLASS_BYTES
+
+
+def _data_provenance(images: ImageFolder) -> DataProvenance:
     """Class names, preprocessing and a digest of the images."""
     from agop.statistic.provenance import DataProvenance
 
@@ -127,7 +163,7 @@ class _BatchesThenBarrier:
     def __len__(self) -> int:
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
         from agop.system.distributed import barrier
 
         yield from self.batches
@@ -160,27 +196,15 @@ class _Part:
             raise
 
 
-def _print_result(prior: AGOP, images: ClassFolders, data: Path, out: Path) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"{prior.count:,} of {len(images):,} images counted")
-    provenance = prior.provenance
-    if len(images.classes) != provenance.classes:
-        warn(f"{data} has {len(images.classes)} class folders, the model {provenance.classes} classes")
+def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
+    from agop.statistic.concentration import Overview, few_samples
+
+    console, provenance = plain_console(), prior.provenance
+    accuracy = "unknown, there are no labels" if provenance.accuracy is None else f"{100 * provenance.accuracy:.1f} %"
+    console.print(f"{prior.count:,} of {len(images):,} images counted; accuracy: {accuracy}")
     if provenance.skipped:
         console.print(f"{provenance.skipped:,} skipped: NaN or infinite gradients")
-    console.print(f"wrote {out}: {prior!r}")
-
-
-def _warn_if_chance(prior: AGOP, images: ClassFolders, weights: Path | None) -> None:
-    """Warn if the model's accuracy looks like chance."""
-    classes, accuracy = prior.provenance.classes or len(images.classes), prior.count / len(images)
-    looks_like_chance = len(images) >= _CHANCE_IMAGES and accuracy <= min(_CHANCE_FACTOR / classes, _CHANCE_LIMIT)
-    if not looks_like_chance and accuracy * classes >= 1:
-        return
-    forgotten = "did you forget --weights, " if weights is None else ""
-    folders = ", ".join(images.classes[:5])
-    warn(
-        f"the model classifies {100 * accuracy:.0f} % of the images correctly, hardly better than chance for {classes} "
-        f"classes: {forgotten}are the class folders {folders} its classes 0, 1, … in this order, and are size, mean "
-        "and std as in training?"
-    )
+    console.print(Overview.of(prior).line)
+    console.print(f"wrote {out}: {prior!r}; `agop show {out}` draws it")
+    if message := few_samples(prior):
+        warn(message)

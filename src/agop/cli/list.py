@@ -1,44 +1,79 @@
-"""`agop list`: available methods, metrics, scenarios and models."""
+"""`agop list`: available methods, metrics, benchmarks and models."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 
-def list_() -> None:
-    """List the methods with their options, the metrics, the scenarios, and how to name a model."""
-    from agop import methods, metrics, scenarios
-    from agop.model.loading import FORMS
-
+def list_(
+    scenarios: Annotated[
+        bool, typer.Option("--scenarios", help="List the scenarios of the benchmarks with their backgrounds instead.")
+    ] = False,
+) -> None:
+    """List the methods with their options, the metrics, the benchmarks, and how to name a model."""
     console = Console(highlight=False)
-    method_table = _table("method", "needs", "description", "options")
-    descriptions = methods.descriptions(methods.names())
-    for name in methods.names():
-        method = methods.get(name)
-        options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        needs = [word for word, needed in (("model", method.needs_model), ("prior", method.needs_prior)) if needed]
-        method_table.add_row(name, ", ".join(needs) or "nothing", descriptions[name], options)
-    console.print(method_table)
+    if scenarios:
+        console.print(_scenarios())
+        return
+    console.print(_methods())
+    console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
     console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
-    metric_table = _table("metric", "better", "description")
-    for name in metrics.names():
-        metric = metrics.get(name)
-        better = "higher" if metric.higher_is_better else "lower"
-        metric_table.add_row(name, better, (metric.__doc__ or "").strip().splitlines()[0])
-    scenario_table = _table("scenario", "benchmark", "backgrounds")
-    for name in scenarios.names():
-        scenario = scenarios.get(name)
-        scenario_table.add_row(name, scenario.benchmark, ", ".join(scenario.backgrounds))
-    model_table = _table("model", "description")
-    for form, meaning in FORMS.items():
-        model_table.add_row(form, meaning)
-    for table in (metric_table, scenario_table, model_table):
+    for table in (_metrics(), _models(), _benchmarks()):
         console.print()
         console.print(table)
+    console.print("agop list --scenarios lists the scenarios of the benchmarks")
+
+
+def _methods() -> Table:
+    from agop.cli.plugin_sources import method_sources
+
+    table = _table("method", "needs", "description", "options")
+    for method in method_sources():
+        needs = ", ".join(method.needs) or "nothing"
+        table.add_row(method.name, needs, method.description, ", ".join(method.options))
+    return table
+
+
+def _metrics() -> Table:
+    from agop.cli.plugin_sources import metric_sources
+
+    table = _table("metric", "better", "description")
+    for metric in metric_sources():
+        table.add_row(metric.name, "higher" if metric.higher_is_better else "lower", metric.description)
+    return table
+
+
+def _benchmarks() -> Table:
+    from agop.cli.bench import app
+
+    table = _table("benchmark", "description")
+    for command in app.registered_commands:
+        table.add_row(command.name, str(command.callback.__doc__).splitlines()[0])
+    return table
+
+
+def _scenarios() -> Table:
+    from agop import scenarios
+
+    table = _table("scenario", "benchmark", "backgrounds")
+    for name in scenarios.names():
+        scenario = scenarios.get(name)
+        table.add_row(name, scenario.benchmark, ", ".join(scenario.backgrounds))
+    return table
+
+
+def _models() -> Table:
+    from agop.model.forms import FORMS
+
+    table = _table("model", "description")
+    for form, meaning in FORMS.items():
+        table.add_row(form, meaning)
+    return table
 
 
 def _table(*columns: str) -> Table:

@@ -20,7 +20,9 @@ from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
+from agop.cli.printing import print_any_name
 from agop.cli.report import report
+from agop.cli.show import show
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
 from agop.system.versions import package_version
@@ -33,7 +35,8 @@ cli = typer.Typer(
 )
 cli.command("fit")(stoppable("nothing was written to {out}")(fit))
 cli.command("merge")(merge)
-cli.command("explain")(stoppable("finished images stay in {out}/, without maps.safetensors and manifest.json")(explain))
+cli.command("show")(show)
+cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("app")(page)
 cli.command("list")(list_)
@@ -44,7 +47,7 @@ cli.add_typer(data, name="data")
 
 def main() -> None:
     """Run the command line. An error of agop's own is one line, not a traceback."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         console.print("[yellow]warning:[/]", escape(str(message)))
@@ -55,6 +58,7 @@ def main() -> None:
         sys.exit(code)
 
     warnings.showwarning = show
+    print_any_name()
     with sigterm_as_interrupt():
         try:
             cli()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agop.cli.preparation import ASSUMED, report_preprocessing, warn_if_random
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ Model = Annotated[
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
-Classes = Annotated[
+NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
+]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="Text file with the names of the model's classes, one per line. "
+        "Default: those of the prior, else the class folders in alphabetical order."
+    ),
 ]
 Size = Annotated[
     str | None,
@@ -51,6 +59,28 @@ BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files that agop didn't write.")]
+
+# How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
+_COLOURS_PANEL = "Colours of the maps"
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Percentile = Annotated[
+    float,
+    typer.Option(
+        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping.",
+        rich_help_panel=_COLOURS_PANEL,
+    ),
+]
+Opacity = Annotated[
+    float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.", rich_help_panel=_COLOURS_PANEL)
+]
+Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
@@ -58,7 +88,7 @@ _LIBRARIES = ("torchvision:", "timm:", "hf:")
 def preprocessing(
     model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
 ) -> Preprocessing:
-    """How images become the model's input.
+    """How images become the model's input. Prints it, and warns about what is assumed.
 
     Options win. Defaults come from the prior's preprocessing, else the library of the model, else the prior's shape.
     """
@@ -69,14 +99,23 @@ def preprocessing(
     options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
     recorded = _recorded(prior)
     if recorded:
-        defaults = replace(Preprocessing(), **{name: _tuple(value) for name, value in recorded.items()})
+        defaults = Preprocessing.from_dict(recorded)
+        sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
     elif model.startswith(_LIBRARIES):
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
+        sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
     else:
-        defaults = _from_shape(prior, options)
-    if gray and not defaults.gray:
-        defaults = replace(defaults, gray=True, mean=(0.0,), std=(1.0,))
-    return replace(defaults, **options)
+        defaults = _from_shape(prior)
+        sources = {"size": ASSUMED if prior is None else "from the prior", "mean": ASSUMED, "std": ASSUMED}
+    if (gray or (prior is not None and len(prior.diagonal) == 1)) and not defaults.gray:
+        # A mean or std of three channels doesn't fit. One number stays.
+        one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
+        replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
+        defaults = replace(defaults, gray=True, **replaced)
+        sources |= dict.fromkeys(replaced, ASSUMED)
+    result = replace(defaults, **options)
+    report_preprocessing(result, sources | {name: "from options" for name in options if name in sources}, prior)
+    return result
 
 
 def _recorded(prior: AGOP | None) -> dict[str, Any]:
@@ -84,21 +123,13 @@ def _recorded(prior: AGOP | None) -> dict[str, Any]:
     return {} if prior is None else prior.provenance.data.preprocessing
 
 
-def _from_shape(prior: AGOP | None, options: Collection[str]) -> Preprocessing:
-    """Size and channels of the prior, which is all that a training hook records. Warns if mean or std is missing."""
+def _from_shape(prior: AGOP | None) -> Preprocessing:
+    """Size and channels of the prior, which is all that a training hook records."""
     from agop.pictures.preprocessing import Preprocessing
 
     if prior is None:
         return Preprocessing()
     channels, height, width = prior.diagonal.shape
-    missing = {name: value for name, value in (("mean", 0), ("std", 1)) if name not in options}
-    if missing:
-        assumed = [] if "size" in options else [f"size {height}×{width}"]
-        assumed += [f"{name} {value}" for name, value in missing.items()]
-        warn(
-            f"the prior doesn't record its preprocessing (assuming {', '.join(assumed)}): "
-            f"pass {' and '.join(f'--{name}' for name in missing)} as in training"
-        )
     return Preprocessing((height, width), gray=channels == 1)
 
 
@@ -115,13 +146,15 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
-def load_model_on_device(spec: str, weights: Path | None, classes: int | None, device: str | None) -> nn.Module:
+def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:
     """The model of a spec, on the device; default: the GPU if there is one."""
     import torch
 
     from agop.networks import load_model
 
-    model = load_model(spec, weights, classes)
+    model = load_model(spec, weights, num_classes)
+    if weights is None and not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES)):
+        warn_if_random(spec, model, load_model(spec, None, num_classes))
     if device is None:
         return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:
@@ -136,10 +169,19 @@ def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dic
     return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def check_out(path: Path) -> None:
-    """Raise if no file can be written to the path, before any work is done."""
+def check_out(path: Path, inputs: Iterable[Path | None] = (), *, force: bool = False) -> None:
+    """Raise if no AGOP file can be written to the path, or if it would replace something else, before any work."""
+    from agop.statistic.agop_file import is_agop_file
+    from agop.system.files import check_overwrites
+
     if path.is_dir():
         raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
+    check_writable(path)
+    check_overwrites([path], inputs, is_agop_file, force=force)
+
+
+def check_writable(path: Path) -> None:
+    """Raise if no file can be written to the path."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"can't write out {path}: {folder} isn't a writable folder")
@@ -151,11 +193,6 @@ def height_and_width(text: str) -> tuple[int, int]:
     if sides is None:
         raise InputError(f"size is {text!r}: pass 224 or HEIGHTxWIDTH, for example 64x96")
     return int(sides[1]), int(sides[2] or sides[1])
-
-
-def _tuple(value: Any) -> Any:
-    """A tuple for a list: JSON has no tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _numbers(name: str, text: str) -> tuple[float, ...]:

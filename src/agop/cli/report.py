@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from agop.cli import options
 from agop.errors import InputError
 
 _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
+
+# Bytes at the start of a report that are the same whenever it is written: format, benchmark and title.
+_START = 100
 
 
 def report(
@@ -22,11 +26,13 @@ def report(
         Path | None,
         typer.Option(help="File to write; default: RUN/index.html, or standard output if not html."),
     ] = None,
+    force: options.Force = False,
 ) -> None:
     """Write the report of a run as an HTML page, Markdown, CSV, LaTeX or JSON."""
     from agop.report.formats import registry
     from agop.report.run import Run
-    from agop.system.files import write_atomically
+    from agop.runs.rows import FILES
+    from agop.system.files import check_overwrites, write_atomically
 
     extension = ".html" if out is None else out.suffix.lower()
     if format_ is None and extension not in _FORMATS:
@@ -37,5 +43,17 @@ def report(
         typer.echo(text, nl=False)
         return
     path = run / "index.html" if out is None else out
-    write_atomically(path, text.encode())
+    content = text.encode()
+    inputs = [run / name for name in ("spec.json", "about.json", "cells", *FILES)]
+    check_overwrites([path], inputs, lambda path: _is_earlier(path, content), force=force)
+    write_atomically(path, content)
     typer.echo(f"wrote {path}")
+
+
+def _is_earlier(path: Path, content: bytes) -> bool:
+    """True if the file starts as the new report does: it's an earlier one."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_START) == content[:_START]
+    except OSError:
+        return False

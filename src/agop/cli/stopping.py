@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, NoReturn
 
-from rich.console import Console
+from agop.cli.printing import plain_console
 
 Command = Callable[..., None]
 
@@ -26,7 +26,7 @@ def stoppable(kept: str = "") -> Callable[[Command], Command]:
                 command(**options)
             except KeyboardInterrupt as stop:
                 message = str(stop) or kept.format(**options)
-                console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+                console = plain_console(stderr=True)
                 console.print(f"stopped: {message}" if message else "stopped")
                 raise
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agop.evaluating.scoring import MethodScores, summary
 from agop.model.probe import probing
 from agop.pictures.heat import Picture
+from agop.runs.cell_files import SCORES, seal
 from agop.runs.gallery import Gallery
 from agop.runs.rows import Row, row
 from agop.runs.spec import Cell
@@ -42,11 +43,12 @@ class CellScores:
         self.maps[name] = result.maps
 
     def write(self, folder: Path, cell: Cell, convergence: Iterable[Row] = ()) -> None:
-        """Write rows, timings, convergence and scores into the folder of the cell."""
+        """Write rows, timings, convergence and scores into the folder of the cell, then seal it: call this last."""
         for name, rows in (("rows", self.rows), ("timings", self.timings), ("convergence", convergence)):
             lines = "".join(json.dumps(asdict(cell) | row) + "\n" for row in rows)
             write_atomically(folder / f"{name}.jsonl", lines.encode())
-        write_tensors(folder / "scores.safetensors", self.samples)
+        write_tensors(folder / SCORES, self.samples)
+        seal(folder)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -12,11 +12,12 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
+from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
 from agop.methods import Method
-from agop.methods.base import takes_layer
+from agop.methods.base import missing_layer
 from agop.metrics.base import Metric
 from agop.model.layers import Layer
 from agop.model.targets import Target
@@ -40,10 +41,12 @@ def evaluate(
     signed: bool = False,
     steps: int | None = None,
     labels: Tensor | None = None,
+    controls: bool = True,
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
-    With labels (N,) the accuracy is also reported.
+    With labels (N,) the accuracy is also reported. With `controls`, two maps that don't depend on the model are scored
+    beside the methods: a blob in the centre, and the mean mask.
     """
     by_name = _methods_by_name(methods, prior)
     metric_list = _metrics(metrics)
@@ -53,7 +56,9 @@ def evaluate(
     classes = _checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
-    entries = {name: Entry(method, prior, layer if takes_layer(method) else None) for name, method in by_name.items()}
+    if controls:
+        by_name |= {name: control(masks > 0) for name, control in FIXED_MAPS.items() if name not in by_name}
+    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     kind, places = "signed" if signed else "true", spread(len(images))
     results = tuple(
         score(
@@ -72,7 +77,7 @@ def evaluate(
 def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
     """Configured methods by name; by default all that can run."""
     if methods is None:
-        methods = [name for name in all_methods.names() if prior is not None or not all_methods.get(name).needs_prior]
+        methods = all_methods.runnable(with_prior=prior is not None)
     by_name: dict[str, Method] = {}
     for item in [methods] if isinstance(methods, (str, Method)) else methods:
         method = resolve_method(item)  # raises before the first method runs

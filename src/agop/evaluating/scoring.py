@@ -22,7 +22,7 @@ from agop.methods import Method
 from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.probe import probing, rows_for
-from agop.model.targets import Target
+from agop.model.targets import Target, target_indices
 from agop.statistic.agop import AGOP
 
 
@@ -100,12 +100,13 @@ def timed_maps(
     model: nn.Module, images: Tensor, entry: Entry, target: Target = None, batch_size: int | None = None
 ) -> tuple[Tensor, float]:
     """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
-    first = target if target is None or isinstance(target, int) else target[:1]
+    targets = target_indices(target, len(images))
+    first = None if targets is None else targets[:1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
         explain(model, images[:1], entry.method, entry.prior, first, entry.layer, batch_size, nan="skip")
     start = time.perf_counter()
-    maps = explain(model, images, entry.method, entry.prior, target, entry.layer, batch_size, nan="skip")
+    maps = explain(model, images, entry.method, entry.prior, targets, entry.layer, batch_size, nan="skip")
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,18 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluating.cell_folder import CellScores
+from agop.evaluating.score_text import score_lines
 from agop.evaluating.scoring import MethodScores, summary
 from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
-from agop.runs.rows import FILES, Row, collect, row
-from agop.runs.spec import RunSpec
+from agop.runs.replacing import UNFINISHED, finish_replacing, new_run
+from agop.runs.rows import Row, collect, row
+from agop.runs.spec import RunSpec, check_folder_name
 from agop.statistic.agop import AGOP
 
 BENCHMARK = "evaluation"
+# Instead of a benchmark's mean mask, which is that of its training data.
+_MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every image."
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,23 +63,29 @@ class Evaluation:
         ]
 
     def save(self, folder: str | os.PathLike[str], name: str = "own", **about: Any) -> None:
-        """Write a run folder for `agop report`; `name` is the name of the data, `about` adds to about.json."""
+        """Write a run folder for `agop report`; `name` is the name of the data, `about` adds to about.json.
+
+        An earlier evaluation in the folder is replaced. If that is interrupted, one of the two is complete.
+        """
         check_place(folder, name)
-        path, metrics, count = Path(folder), list(self.results[0].scores[self.masks]), self._count
+        metrics = tuple(self.results[0].scores[self.masks])
         spec = RunSpec(
-            BENCHMARK, (name,), ("given",), 1, tuple(self.scores), tuple(metrics), self.masks, epochs=0,
-            test_images=count, intervals="samples", steps=self.steps,
+            BENCHMARK, (name,), ("given",), 1, tuple(self.scores), metrics, self.masks, epochs=0,
+            test_images=self._count, intervals="samples", steps=self.steps,
         )  # fmt: skip
-        (cell,) = spec.cells()
-        _remove_earlier(path)
         defaults = {
             "command": "agop.evaluate(…)",
-            "methods": all_methods.descriptions(spec.methods),
+            "methods": {"mean-mask": _MEAN_MASK} | all_methods.descriptions(spec.methods),
             "metrics": {metric: all_metrics.get(metric).described(self.steps) for metric in metrics},
         }
-        save_about(path, **(defaults | about))
-        spec.save(path)
+        with new_run(Path(folder)) as path:
+            self._write(path, spec, defaults | about)
+
+    def _write(self, path: Path, spec: RunSpec, about: dict[str, Any]) -> None:
+        (cell,) = spec.cells()
         place = path / "cells" / cell.name
+        save_about(path, **about)
+        spec.save(path)
         self.gallery.save(place)
         if self.prior is not None:
             self.prior.save(place / "agop.safetensors")
@@ -97,13 +106,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """A table of methods by metrics, for a notebook or a prompt."""
-        names = list(self.results[0].scores[self.masks])
-        labels = [all_metrics.get(name).label for name in names]
-        lines = ["".join(f"{cell:>10}" for cell in [*labels, "ms"]).rjust(22 + 10 * (len(labels) + 1))]
-        for method, scores in self.scores.items():
-            means = [summary(scores[name], [])["value"] for name in names]
-            cells = ["–" if mean is None else f"{mean:.3f}" for mean in means] + [f"{self.milliseconds[method]:.2f}"]
-            lines.append(f"{method:22}" + "".join(f"{cell:>10}" for cell in cells))
+        metrics = [all_metrics.get(name) for name in self.results[0].scores[self.masks]]
+        lines = score_lines(self.scores, metrics, self.milliseconds, signed=self.masks == "signed")
         return "\n".join([*lines, *self._notes()])
 
     def _notes(self) -> list[str]:
@@ -124,16 +128,9 @@ class Evaluation:
 def check_place(folder: str | os.PathLike[str], name: str) -> None:
     """Raise unless the folder is new, empty, or an earlier evaluation, and the name can be part of a path."""
     path = Path(folder)
-    if not name or "/" in name:
-        raise InputError(f"name is {name!r}: pass a name without /, it becomes part of a folder's name")
+    check_folder_name(name)
+    finish_replacing(path)
     if (path / "spec.json").exists() and RunSpec.load(path).benchmark == BENCHMARK:
         return
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(child.name != UNFINISHED for child in path.iterdir())):
         raise InputError(f"{folder} already exists and isn't an evaluation: choose another folder")
-
-
-def _remove_earlier(folder: Path) -> None:
-    """Delete the files of an earlier evaluation: its results must never mix with new ones."""
-    shutil.rmtree(folder / "cells", ignore_errors=True)
-    for name in (*FILES, "spec.json", "index.html"):
-        (folder / name).unlink(missing_ok=True)

@@ -62,17 +62,18 @@ def transformers_preprocessing(fields: Mapping[str, Any]) -> Preprocessing:
     if fields.get("include_top"):  # EfficientNet's processor divides twice
         std = tuple(value * value for value in std)
     return replace(
-        crop, mean=tuple((value + offset) / factor for value in mean), std=tuple(value / factor for value in std)
-    )
+        crop, mean=tuple((value + offset) / factor for value in mean), std=tuple(value / factor for value in std),
+        gray=fields.get("do_normalize", True) and _length(fields.get("image_mean")) == 1,
+    )  # fmt: skip
 
 
 def processor_preprocessing(processor: Any) -> Preprocessing:
     """Preprocessing of a Hugging Face image processor, tested on an image. Raises ModelError if the results differ."""
     # A processor without the field doesn't normalise; in a config file, a missing field means the default.
     fields = {"do_normalize": False} | processor.to_dict()
-    image = _test_image()
     try:
         preprocessing = transformers_preprocessing(fields)
+        image = _test_image().convert("L" if preprocessing.gray else "RGB")
         ours = preprocessing.tensor(preprocessing.cut(image, Image.Resampling[preprocessing.interpolation.upper()]))
         theirs = processor(images=image, return_tensors="pt")["pixel_values"][0]
         matches = _matches(ours, theirs.to(ours), preprocessing)
@@ -145,6 +146,11 @@ def _channels(values: Any, name: str) -> tuple[float, ...]:
     if values is None:
         return IMAGENET[name]
     return tuple(map(float, values)) if isinstance(values, (list, tuple)) else (float(values),)
+
+
+def _length(values: Any) -> int | None:
+    """Number of channels of a list; None for one number, which is for any number of channels."""
+    return len(values) if isinstance(values, (list, tuple)) else None
 
 
 def _interpolation(number: int | None) -> str:

@@ -37,7 +37,7 @@ _Callback: Any = _callback_class()
 class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
     """Collect diag(M) during Trainer.fit. The training itself is unchanged, bit for bit.
 
-    Every training batch is counted after its training_step, also while gradients accumulate. `every_n_steps`=k uses
+    Every training batch is counted after its training_step, also while gradients accumulate. `every=k` uses
     only every k-th batch. By default the LightningModule's forward is explained. `model` selects a part of it, by name
     ("net") or by a function of the module. Gradients have the precision of the weights: float32 under "bf16-mixed" and
     "16-mixed".
@@ -59,7 +59,7 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        every_n_steps: int = 1,
+        every: int = 1,
         only_correct: bool = True,
         out: str | os.PathLike[str] | None = "agop.safetensors",
         snapshot_every: int = 100,
@@ -70,7 +70,7 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
         nan: str = "raise",
     ) -> None:
         super().__init__(
-            out, only_correct=only_correct, every=every_n_steps, snapshot_every=snapshot_every,
+            out, only_correct=only_correct, every=every, snapshot_every=snapshot_every,
             snapshot_dir=snapshot_dir, per_class=per_class, nan=nan,
         )  # fmt: skip
         self.model = model

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agop.errors import InputError, UnknownNameError
 from agop.methods.base import Job, Method, registry
+from agop.methods.options import split_options, with_options
 from agop.methods.own import load_user_method
 from agop.registry import import_all, unknown_name_error
 
@@ -20,39 +21,49 @@ def names() -> list[str]:
     return registry.names()
 
 
+def runnable(*, with_prior: bool) -> list[str]:
+    """Names of the methods that can run with, or without, a prior."""
+    return [name for name in names() if with_prior or not get(name).needs_prior]
+
+
 def get(name: str) -> type[Method]:
     """The method class of a name.
 
     LIBRARY:NAME is a library's method from agop.interop.LIBRARY. package.module:NAME is the user's own: a class, or an
     object with its options.
     """
-    method = _resolve(name)
+    method = _resolve(split_options(name)[0])
     return method if isinstance(method, type) else type(method)
 
 
 def create(name: str) -> Method:
-    """The method object of a name, with default options or with those of the user's object package.module:NAME."""
-    method = _resolve(name)
-    if not isinstance(method, type):
-        return method
+    """The method object of a name, with the options in the name: `integrated-gradients:steps=200,baseline=0.5`.
+
+    Other options have their defaults, or the values of the user's object package.module:NAME.
+    """
+    base, texts = split_options(name)
+    method = _resolve(base)
     try:
-        return method()
+        return with_options(base, method, texts)
     except TypeError as error:
-        raise InputError(
-            f"{name} needs options ({error}): create an object, my_method = {method.__name__}(…), and give its name"
-        ) from error
+        raise InputError(f"{base} needs options ({error}): set them, {base}:OPTION=VALUE") from error
 
 
 def is_own(name: str) -> bool:
     """True if the name is package.module:NAME of the user's own code."""
-    module, _, own = str(name).partition(":")
-    return bool(module and own) and name not in names() and _library(module) is None
+    base, _ = split_options(name)
+    module, _, own = base.partition(":")
+    return bool(module and own) and base not in names() and _library(module) is None
 
 
 def _resolve(name: str) -> type[Method] | Method:
+    """The class, or the user's object, of a name without options."""
     if name in names():
         return registry.get(name)
     library, colon, own = str(name).partition(":")
+    # A method may have the name of the user's module that defines it.
+    if library in names() and registry.get(library).__module__ != library:
+        raise InputError(f"{own!r} isn't an option of {library}: give {library}:OPTION=VALUE")
     method_class = _library(library) if colon else None
     if method_class is not None:
         return method_class(own)
@@ -88,4 +99,4 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = ["Job", "Method", "create", "descriptions", "get", "names"]
+__all__ = ["Job", "Method", "create", "descriptions", "get", "names", "runnable"]

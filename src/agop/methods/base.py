@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import torch
 from torch import Tensor
@@ -76,6 +76,17 @@ class Method(ABC):
     def maps(self, job: Job) -> Tensor:
         """Maps (N,H,W), non-negative."""
 
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        """Types of the options that METHOD:OPTION=VALUE can set, by name."""
+        types = get_type_hints(cls)
+        return {field.name: types[field.name] for field in fields(cls)}
+
+    @classmethod
+    def arguments(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Arguments of the class for options by name."""
+        return options
+
     def prepared(self, job: Job) -> Method:
         """The method after a one-time setup with the model, before the images come in parts."""
         return self
@@ -106,6 +117,11 @@ def _runs(count: int, length: int) -> Iterator[range]:
 def takes_layer(method: Method | type[Method]) -> bool:
     """True if the method has a `layer` option."""
     return any(field.name == "layer" for field in fields(method))
+
+
+def missing_layer(method: Method, layer: Any) -> Any:
+    """The layer for a method that takes one and has none; None for the others."""
+    return layer if takes_layer(method) and method.layer is None else None  # type: ignore[attr-defined]
 
 
 def check_positive(method: Method, field: str, value: float) -> None:

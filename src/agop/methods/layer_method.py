@@ -17,7 +17,7 @@ from agop.model.layers import FeatureMaps, Layer, feature_maps, layer_for
 class LayerMethod(Method):
     """ReLU(Σ_k w_k · A_k) of a layer's feature maps A (N,D,h,w), scaled bilinearly to the image size.
 
-    The layer is a name, a module, or by default the last convolution with a map larger than 1×1.
+    The layer is a name, a module, or by default the last block of feature maps.
     """
 
     layer: Layer = None

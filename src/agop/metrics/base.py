@@ -5,6 +5,7 @@ An undefined score is NaN. `defined` has the rules, which all metrics share.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,8 +50,8 @@ class Metric:
         for name, option in signature(self.function).parameters.items():
             value = f"{option.default:g}" if isinstance(option.default, float) else values.get(name, name)
             text = text.replace(f"`{name}`", value)
-        about = {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": self.bounds}
-        return about | {"what": text}
+        bounds = self.bounds if all(map(math.isfinite, self.bounds)) else None  # JSON has no infinity
+        return {"label": self.label, "higher_is_better": self.higher_is_better, "bounds": bounds, "what": text}
 
     def __call__(self, *arguments: Any, **options: Any) -> Tensor:
         """The scores (N,), NaN where undefined."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,14 +31,34 @@ def load_exported(path: Path) -> nn.Module:
     An exported program is a program: load only files that you trust. This function refuses pickles inside it.
     """
     content = read_bytes(path)
+    causes: list[BaseException] = []
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _refuse_pickles(path, archive)
-        return torch.export.load(io.BytesIO(content)).module()
+        with _causes_in_log(causes):
+            return torch.export.load(io.BytesIO(content)).module()
     except ModelError:
         raise
     except Exception as error:  # torch raises anything for an unknown file
-        raise ModelError(f"{path} can't be read as an exported program: {error}") from error
+        cause = causes[0] if causes else error
+        raise ModelError(f"{path} can't be read as an exported program: {cause}: export the model again") from error
+
+
+@contextmanager
+def _causes_in_log(causes: list[BaseException]) -> Iterator[None]:
+    """Collect the exceptions that torch.export logs with a traceback, before it raises another one, and don't log."""
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[1]:
+            causes.append(record.exc_info[1])
+        return False
+
+    logger = logging.getLogger("torch.export")
+    logger.addFilter(collect)
+    try:
+        yield
+    finally:
+        logger.removeFilter(collect)
 
 
 def _refuse_pickles(path: Path, archive: zipfile.ZipFile) -> None:

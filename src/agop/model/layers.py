@@ -31,12 +31,13 @@ def layer_name(model: nn.Module, image: Tensor) -> str:
     """Name of GradCAM's default layer for one image (1,C,H,W)."""
     with probing(model) as probe:
         layer = default_layer(probe, image)
-        return next(name for name, module in probe.model.named_modules() if module is layer)
+        modules: dict[str, nn.Module] = dict(probe.model.named_modules())
+    return _name_of(layer, modules)
 
 
 def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
     """The layer's module, or the default. Warns if the map is coarse."""
-    modules = dict(probe.model.named_modules())
+    modules: dict[str, nn.Module] = dict(probe.model.named_modules())
     if layer is None:
         module = default_layer(probe, image)
     elif isinstance(layer, str):
@@ -47,7 +48,7 @@ def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
         module = layer
         if not any(other is layer for other in modules.values()):
             raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {_candidates(modules)}")
-    name = next(name for name, other in modules.items() if other is module)
+    name = _name_of(module, modules)
     if is_folded(module):
         warn(
             f"layer {name!r} of this prepared model returns the output of its batch norm: for that of the convolution, "
@@ -80,6 +81,10 @@ def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
     with torch.no_grad(), captured([layer]) as outputs:
         probe.forward(probe.placed(image))
     return _tensor_of(layer, outputs)
+
+
+def _name_of(layer: nn.Module, modules: dict[str, nn.Module]) -> str:
+    return next(name for name, module in modules.items() if module is layer)
 
 
 def _tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:

@@ -6,6 +6,7 @@ gradient: the result of a loop over samples, many times faster.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -15,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from agop.errors import InputError, ModelError
-from agop.model.outputs import LogitSource
-from agop.model.targets import check_range, class_count, logits_of, predicted, selection
-from agop.model.undisturbed import Parts, undisturbed
+from agop.errors import AGOPWarning, InputError, ModelError
+from agop.model.outputs import Call, LogitSource
+from agop.model.targets import Target, check_range, class_count, logits_of, predicted, selection, target_indices
+from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
 
 # Default number of input values per pass. Larger passes weren't faster on a CPU.
 _VALUES_PER_PASS = {"cpu": 2**20}
@@ -45,8 +46,8 @@ def joined(parts: Sequence[Gradients]) -> Gradients:
 class Probe:
     """Logits and input gradients of a model in eval mode. Created by `probing`."""
 
-    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource) -> None:
-        self.model, self._source = model, source
+    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers) -> None:
+        self.model, self._source, self._buffers = model, source, buffers
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
         self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
@@ -77,8 +78,18 @@ class Probe:
         The model gets a copy: it may start with an in-place operation, which must not write to a leaf or to the
         caller's images.
         """
+        return self._source.logits(images, self._outputs)
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Logits (N,K) from the outputs (N,K) of a copy of the model."""
+        return self._source.read(outputs)
+
+    def _outputs(self, images: Tensor) -> tuple[Tensor, list[Call]]:
+        self._buffers.before_pass()
         try:
             output, calls = self._source.run(self.model, images.clone())
+        except SystemExit as error:
+            raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
         except (RuntimeError, AssertionError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -88,7 +99,7 @@ class Probe:
             raise ModelError(
                 f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
             ) from error
-        return self._source.logits(logits_of(output, len(images)), calls)
+        return logits_of(output, len(images)), calls
 
     def placed(self, images: Tensor) -> Tensor:
         """The images on the model's device and in its dtype, never as inference tensors."""
@@ -128,15 +139,22 @@ def probing(model: nn.Module) -> Iterator[Probe]:
             "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with undisturbed(parts), ExitStack() as bypasses:
-        yield Probe(model, parts, LogitSource(parts.modules, bypasses))
+    with undisturbed(parts) as buffers, ExitStack() as bypasses:
+        yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers)
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Tensor | None = None) -> Gradients:
+def input_gradients(model: nn.Module, images: Tensor, targets: Target = None) -> Gradients:
     """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass."""
     check_images(images)
     with probing(model) as probe:
-        return probe.gradients(images, targets)
+        return probe.gradients(images, target_indices(targets, len(images)))
+
+
+def number_of_classes(model: nn.Module, images: Tensor) -> int:
+    """Number of the model's classes, from a pass over images (N,C,H,W), which may be zeros."""
+    with probing(model) as probe, warnings.catch_warnings():
+        warnings.simplefilter("ignore", AGOPWarning)  # the logits of zeros may look like probabilities
+        return class_count(probe.logits(images))
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from agop.errors import InputError, ModelError
 
-Target = int | Sequence[int] | Tensor | None
+Target = SupportsIndex | Sequence[int] | Tensor | None
 
 
 def probabilities(logits: Tensor) -> Tensor:

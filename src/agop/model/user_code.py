@@ -38,5 +38,10 @@ def import_user_module(name: str) -> Any:
             hint = f"omit the .py: {name[:-3]}:…" if name.endswith(".py") else "run this from its folder"
             raise ModelError(f"no module named {name}: {hint}") from error
         raise ModelError(f"{name} needs {error.name}, which isn't installed") from error
+    except SystemExit as error:
+        raise ModelError(
+            f"{name} can't be imported, because it calls sys.exit({error.code!r}): move what it runs as a script below "
+            "if __name__ == '__main__':"
+        ) from error
     except Exception as error:  # the user's own code
         raise ModelError(f"{name} can't be imported: {type(error).__name__}: {error}") from error

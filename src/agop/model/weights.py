@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -13,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from agop.errors import FileError, ModelError
+from agop.errors import FileError, ModelError, warn
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 # Files of torch.save start like a zip archive or, before torch 1.6, like a pickle.
@@ -24,16 +25,16 @@ _SAVE = "save weights with torch.save(model.state_dict(), 'weights.pth') or as s
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a file's weights into the model. All names and shapes must match."""
     try:
-        missing, unexpected = model.load_state_dict(state_dict(path), strict=False)
+        missing, unexpected = model.load_state_dict(state_dict(path, model), strict=False)
     except RuntimeError as error:
-        raise ModelError(f"{path} does not match the model (for other classes, give --classes): {error}") from error
+        raise ModelError(f"{path} does not match the model (for other classes, give --num-classes): {error}") from error
     check_complete(path, missing, unexpected)
 
 
 def check_complete(path: Path, missing: Sequence[str], unexpected: Sequence[str]) -> None:
     """Raise unless the file has all weights of the model and no others."""
     problems = [
-        f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+        f"{what} {_some(names)}"
         for what, names in (("it lacks", list(missing)), ("the model doesn't have", list(unexpected)))
         if names
     ]
@@ -41,19 +42,42 @@ def check_complete(path: Path, missing: Sequence[str], unexpected: Sequence[str]
         raise ModelError(f"{path} does not match the model: {'; '.join(problems)}")
 
 
-def state_dict(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, unwrapped from a checkpoint and from the prefixes of DataParallel and torch.compile."""
+def state_dict(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a file or checkpoint, without a prefix before the names of the model's tensors."""
     state = _read(path)
     for key in _WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(key), dict):
             state = state[key]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+    ):
         keys = f" (keys {', '.join(map(str, list(state)[:5]))})" if isinstance(state, dict) else ""
         raise FileError(f"{path} does not contain a state dict{keys}: save model.state_dict()")
-    for prefix in ("module.", "_orig_mod."):
-        if all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): value for name, value in state.items()}
-    return state
+    # Files of old torch versions have no num_batches_tracked, and load without it.
+    names = [name for name in model.state_dict() if not name.endswith("num_batches_tracked")]
+    prefix = _prefix(path, state, names)
+    outside = [name for name in state if not name.startswith(prefix)]
+    if outside:
+        warn(f"{path}: ignored {_some(outside)}, which isn't below {prefix}")
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _prefix(path: Path, state: Collection[str], names: Collection[str]) -> str:
+    """What precedes the model's names in the file: module. of DataParallel, model. of a LightningModule, or nothing."""
+    prefixes = sorted({"", *(name[: dot.end()] for name in state for dot in re.finditer(r"\.", name))})
+    matches = {prefix: sum(prefix + name in state for name in names) for prefix in prefixes}
+    complete = [prefix for prefix in prefixes if matches[prefix] == len(names)]
+    if "" in complete:
+        return ""
+    if len(complete) > 1:
+        raise ModelError(f"{path} has the model's weights below each of {', '.join(complete)}: save one of them")
+    # Without a match, the error should show the file's own names, or those behind a prefix of all of them.
+    common = complete or [prefix for prefix in prefixes if all(name.startswith(prefix) for name in state)]
+    return max(common, key=lambda prefix: matches[prefix])
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
 def _read(path: Path) -> Any:

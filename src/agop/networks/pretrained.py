@@ -34,7 +34,7 @@ def efficientnet_lite0(classes: int) -> nn.Module:
 
 def load_body(model: nn.Module, path: Path, head: str) -> None:
     """Load a file's weights. Those of the last layer, `head`, are skipped if their shape differs."""
-    weights, own = state_dict(path), model.state_dict()
+    weights, own = state_dict(path, model), model.state_dict()
     in_head = [name for name in own if name.startswith(f"{head}.")]
     fits = all(weights[name].shape == own[name].shape for name in in_head if name in weights)
     if not fits:

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from agop import methods
 from agop.errors import AGOPError, FileError
 from agop.explaining.explain import explain
-from agop.methods.base import takes_layer
+from agop.methods.base import missing_layer
 from agop.model.probe import probing
 from agop.model.targets import predicted, probabilities
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture
+from agop.pictures.image_files import Skip
 from agop.pictures.preprocessing import Preprocessing
 from agop.statistic.agop import AGOP
 
-# Files read at once. `explain` decides how many of them are in the model at once.
-_READ_TOGETHER = 32
+# Files read at once, and the most pixels of their inputs. `explain` decides how many are in the model at once.
+_READ_TOGETHER, _READ_PIXELS = 32, 2**23
 
-Skip = Callable[[str], None]
 Read = Callable[[Path], Image.Image]
 Images = list[tuple[Path, Image.Image]]
 
@@ -67,7 +67,8 @@ class Explainer:
     def explained(self, files: Sequence[Path], skip: Skip, read: Read | None = None) -> Iterator[Explained]:
         """Yield one result per readable file, in order. `skip` gets a message per skipped file or method."""
         working = list(self.methods)
-        size = self.batch_size or _READ_TOGETHER
+        height, width = self.preprocessing.size
+        size = self.batch_size or min(_READ_TOGETHER, max(1, _READ_PIXELS // (height * width)))
         for start in range(0, len(files), size):
             images = list(_readable(files[start : start + size], read or self.preprocessing.picture, skip))
             if images:
@@ -90,7 +91,7 @@ class Explainer:
         """Maps (N,H,W) by method. A method that fails is removed from `working`, if `lenient`."""
         maps: dict[str, Tensor] = {}
         for name in list(working):
-            layer = self.layer if takes_layer(methods.get(name)) else None
+            layer = missing_layer(methods.create(name), self.layer)
             nan = "skip" if self.lenient else "raise"
             try:
                 maps[name] = explain(

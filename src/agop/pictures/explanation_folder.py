@@ -1,80 +1,102 @@
-"""A folder of explanations: an overlay or a sheet per image, the raw maps, and a manifest."""
+"""A folder of explanations: a sheet per image, a page with all images, the raw maps, and a manifest."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
-from safetensors.torch import save as bytes_from_tensors
-from torch import Tensor
 
 from agop import methods
 from agop.errors import InputError
+from agop.methods.base import missing_layer
 from agop.model.fingerprint import fingerprint
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
 from agop.pictures.explained import Explained, Explainer
-from agop.pictures.sheets import large_tile, sheet
+from agop.pictures.explanation_outputs import MANIFEST, MAPS, PAGE, ExplanationOutputs
+from agop.pictures.heat import Picture
+from agop.pictures.maps_file import MapsFile
+from agop.pictures.overview import Overview
+from agop.pictures.predictions import Prediction
+from agop.pictures.sheets import sheet, tile
+from agop.statistic.drawing import png
 from agop.system.files import write_atomically
 from agop.system.versions import package_version
 
 
 class ExplanationFolder:
-    """Writes a folder: `add` one image at a time, then `finish`.
+    """Writes a folder: `add` one image at a time, then `finish`. Memory doesn't grow with maps and pictures.
 
-    The PNG of an image has the path of its file, relative to `root`: class folders are kept.
+    `about` says where the model came from; `labels` are the true classes by file.
     """
 
-    def __init__(self, path: Path, explainer: Explainer, root: Path = Path()) -> None:
-        self.path, self.explainer, self.root = path, explainer, root
-        self.entries: list[dict[str, Any]] = []
-        self._maps: dict[str, list[Tensor]] = {name: [] for name in explainer.methods}
-        self._names: set[str] = set()
+    def __init__(
+        self,
+        outputs: ExplanationOutputs,
+        explainer: Explainer,
+        about: dict[str, Any],
+        labels: Mapping[Path, int | None] | None = None,
+        colouring: Colouring = DEFAULT_COLOURING,
+    ) -> None:
+        self.path, self.explainer, self.predictions = outputs.folder, explainer, list[Prediction]()
+        self._outputs, self._about, self._labels, self._colouring = outputs, about, labels or {}, colouring
 
     def add(self, explained: Explained) -> None:
-        """Write the image's PNG, and keep its maps for `finish`."""
-        name = self._unused(Path(os.path.relpath(explained.path, self.root)).with_suffix("").as_posix())
-        write_atomically(self.path / name, _png(self._drawn(explained)))
-        for method, saliency in explained.maps.items():
-            self._maps[method].append(saliency)
-        self.entries.append(
-            {
-                "file": str(explained.path),
-                "picture": name,
-                "predicted": explained.predicted,
-                "probability": round(explained.probability, 6),
-                "target": explained.target,
-            }
-        )
+        """Write the image's PNG, and keep its maps and its row of the page on disk."""
+        if not self.predictions:
+            # From now on, the folder's new files count as agop's own, also if the process is killed.
+            self._write_manifest(self._outputs.planned | self._outputs.earlier, complete=False)
+        prediction = Prediction(
+            str(explained.path), self._outputs.overlay(explained.path), explained.predicted, explained.probability,
+            explained.target, self._labels.get(explained.path),
+        )  # fmt: skip
+        write_atomically(self.path / prediction.picture, png(self._drawn(explained)))
+        self._maps.add(explained.maps)
+        self._page.add(prediction, self._thumbnails(explained))
+        self.predictions.append(prediction)
 
-    def finish(self, about: dict[str, Any], skipped: Sequence[str]) -> None:
-        """Write maps.safetensors and manifest.json."""
-        if not self.entries:
+    def finish(self, skipped: Sequence[str]) -> None:
+        """Write the maps, the page and the manifest, and remove files of an earlier run that weren't replaced."""
+        if not self.predictions:
             raise InputError("none of the files could be read: pass images, or folders of images")
-        maps = {name: torch.stack(batch).contiguous() for name, batch in self._maps.items()}
-        write_atomically(self.path / "maps.safetensors", bytes_from_tensors(maps))
-        manifest = about | self._configuration() | {"images": self.entries, "skipped": list(skipped)}
-        write_atomically(self.path / "manifest.json", json.dumps(manifest, indent=1, default=repr).encode())
+        self._maps.write()
+        explainer = self.explainer
+        self._page.write(
+            self.predictions, skipped, model=self._about["model"], methods=explainer.methods, target=explainer.target
+        )
+        written = {MANIFEST, MAPS, PAGE, *(prediction.picture for prediction in self.predictions)}
+        self._outputs.remove_earlier(written)
+        self._write_manifest(written, complete=True, skipped=skipped)
 
-    def _unused(self, stem: str) -> str:
-        """Name for a PNG; a number is added if the name is taken."""
-        name, number = f"{stem}.png", 2
-        while name in self._names:
-            name, number = f"{stem}-{number}.png", number + 1
-        self._names.add(name)
-        return name
+    @cached_property
+    def _maps(self) -> MapsFile:
+        return MapsFile(self.path / MAPS, self.explainer.methods)
+
+    @cached_property
+    def _page(self) -> Overview:
+        return Overview(self.path / PAGE, self.explainer.names)
+
+    def _write_manifest(self, outputs: Iterable[str], *, complete: bool, skipped: Sequence[str] = ()) -> None:
+        images = [prediction.to_dict() for prediction in self.predictions]
+        state = {"complete": complete, "images": images, "skipped": list(skipped), "outputs": sorted(outputs)}
+        manifest = self._about | self._configuration | state
+        write_atomically(self.path / MANIFEST, json.dumps(manifest, indent=1, default=repr).encode())
 
     def _drawn(self, explained: Explained) -> Image.Image:
         maps = {name: saliency.numpy() for name, saliency in explained.maps.items()}
-        if len(maps) == 1:
-            return large_tile(explained.picture, next(iter(maps.values())))
-        return sheet(explained.picture, maps, self.explainer.caption(explained))
+        return sheet(explained.picture, maps, self.explainer.caption(explained), self._colouring)
 
+    def _thumbnails(self, explained: Explained) -> list[Picture]:
+        """The image, and the map of the first method over it."""
+        name = self.explainer.methods[0]
+        strengths, _ = self._colouring.strengths({name: explained.maps[name].numpy()})
+        return [explained.picture, tile(explained.picture, strengths[name], self._colouring)]
+
+    @cached_property
     def _configuration(self) -> dict[str, Any]:
         explainer = self.explainer
         return {
@@ -83,23 +105,14 @@ class ExplanationFolder:
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
+            "colouring": asdict(self._colouring),
             "prior_provenance": None if explainer.prior is None else explainer.prior.provenance.to_dict(),
-            "maps": "maps.safetensors",
+            "maps": MAPS,
         }
-
-
-def common_folder(files: Sequence[Path]) -> Path:
-    """The deepest folder that contains all files."""
-    return Path(os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in files]))
 
 
 def _method_fields(name: str, layer: str | None) -> dict[str, Any]:
     method = methods.create(name)
     values = {field.name: getattr(method, field.name) for field in fields(method)}
-    return values | {"layer": layer} if "layer" in values else values
-
-
-def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return buffer.getvalue()
+    common = missing_layer(method, layer)
+    return values if common is None else values | {"layer": common}

@@ -12,28 +12,44 @@ if TYPE_CHECKING:  # a report uses these colours and never imports torch
     from torch import Tensor
 
 
-# Every 32nd colour of matplotlib's inferno: perceptually uniform, with increasing lightness.
-INFERNO = (
-    (0, 0, 4), (31, 12, 72), (85, 15, 109), (136, 34, 106), (186, 54, 85),
-    (227, 89, 51), (249, 140, 10), (249, 201, 50), (252, 255, 164),
-)  # fmt: skip
-_INFERNO = np.array(INFERNO, dtype=np.float64)
+# Stops at equal distances. Inferno, viridis and gray grow lighter with the value; jet doesn't, but many know it.
+COLOUR_MAPS = {
+    "inferno": (
+        (0, 0, 4), (31, 12, 72), (85, 15, 109), (136, 34, 106), (186, 54, 85),
+        (227, 89, 51), (249, 140, 10), (249, 201, 50), (252, 255, 164),
+    ),
+    "viridis": (
+        (68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142),
+        (31, 158, 137), (53, 183, 121), (109, 205, 89), (180, 222, 44), (253, 231, 37),
+    ),
+    "jet": (
+        (0, 0, 128), (0, 0, 255), (0, 128, 255), (0, 255, 255), (128, 255, 128),
+        (255, 255, 0), (255, 128, 0), (255, 0, 0), (128, 0, 0),
+    ),
+    "gray": ((0, 0, 0), (255, 255, 255)),
+}  # fmt: skip
 
 Picture = NDArray[np.uint8]
 
 
-def heat(saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
-    """Colours (H,W,3) of a map (H,W). `scale` is the value of the brightest colour; default: the map's maximum."""
-    strength, steps = _strength(saliency, scale), np.linspace(0, 1, len(_INFERNO))
-    channels = [np.interp(strength, steps, _INFERNO[:, channel]) for channel in range(3)]
-    return _bytes(np.stack(channels, axis=-1))
+def heat(saliency: NDArray[np.floating], top: float | None = None, colours: str = "inferno") -> Picture:
+    """Colours (H,W,3) of a map (H,W). `top` is the value of the brightest colour; default: the map's maximum."""
+    stops = np.array(COLOUR_MAPS[colours], dtype=np.float64)
+    strength, steps = _strength(saliency, top), np.linspace(0, 1, len(stops))
+    return _bytes(np.stack([np.interp(strength, steps, channel) for channel in stops.T], axis=-1))
 
 
-def overlay(picture: Picture, saliency: NDArray[np.floating], scale: float | None = None) -> Picture:
+def overlay(
+    picture: Picture,
+    saliency: NDArray[np.floating],
+    top: float | None = None,
+    opacity: float = 1.0,
+    colours: str = "inferno",
+) -> Picture:
     """Colours of a map (H,W) over its image (H,W,3), which is dimmed to gray. Larger values are more opaque."""
-    opacity = 0.15 + 0.85 * _strength(saliency, scale)[..., None]
+    cover = opacity * (0.15 + 0.85 * _strength(saliency, top)[..., None])
     gray = picture.mean(axis=-1, keepdims=True) * 0.7
-    return _bytes((1 - opacity) * gray + opacity * heat(saliency, scale))
+    return _bytes((1 - cover) * gray + cover * heat(saliency, top, colours))
 
 
 def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence[float] | None = None) -> Picture:
@@ -52,9 +68,9 @@ def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence
     return _bytes(255 * scaled.transpose(0, 2, 3, 1))
 
 
-def _strength(saliency: NDArray[np.floating], scale: float | None) -> NDArray[np.floating]:
-    """The map divided by `scale`, in 0..1; zeros if the scale isn't above 0."""
-    top = float(saliency.max()) if scale is None else scale
+def _strength(saliency: NDArray[np.floating], top: float | None) -> NDArray[np.floating]:
+    """The map divided by `top`, in 0..1; zeros if it isn't above 0."""
+    top = float(saliency.max()) if top is None else top
     return np.clip(saliency / top, 0, 1) if top > 0 else np.zeros_like(saliency)
 
 

@@ -14,7 +14,9 @@ from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError, warn
-from agop.pictures.folders import image_files
+from agop.pictures.class_names import folder_classes
+from agop.pictures.formats import open_image
+from agop.pictures.image_files import class_folders, image_files
 from agop.pictures.preprocessing import Preprocessing
 from agop.system.progress import track
 
@@ -37,14 +39,15 @@ def load_image_mask_pairs(
     threshold: int | None = None,
     first: int | None = None,
     classes: Sequence[str] = (),
+    num_classes: int | None = None,
 ) -> ImageMaskPairs:
     """Images below a folder, each with the mask of the same name below the other. Labels come from class folders.
 
-    Without a threshold a mask has two values, and 0 is outside. `classes` are the model's classes in order;
-    without them, the class folders are used as the list of classes.
+    Without a threshold a mask has two values, and 0 is outside. `classes` are the names of the model's classes in
+    order. Without them, there must be a folder for each of `num_classes` classes.
     """
     files = _pairs(pictures, masks)[:first]
-    class_names, labels = _labels([picture for picture, _ in files], pictures, classes)
+    class_names, labels = _labels([picture for picture, _ in files], pictures, classes, num_classes)
     images, inside, rows = [], [], []
     for row, (picture, mask) in enumerate(track(files, "reading")):
         try:
@@ -81,27 +84,29 @@ def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _labels(files: Sequence[Path], folder: Path, classes: Sequence[str]) -> tuple[tuple[str, ...], list[int] | None]:
+def _labels(
+    files: Sequence[Path], folder: Path, classes: Sequence[str], num_classes: int | None
+) -> tuple[tuple[str, ...], list[int] | None]:
     """Class names and a label per file; no names and None unless every image is in a folder of a known class."""
     if any(len(path.relative_to(folder).parts) < 2 for path in files):
         return (), None
     folders = [path.relative_to(folder).parts[0] for path in files]
-    names = tuple(classes) or tuple(sorted(child.name for child in folder.iterdir() if child.is_dir()))
-    unknown = sorted(set(folders) - set(names))
+    all_folders = class_folders(folder)
+    index = folder_classes(all_folders, classes, len(all_folders) if num_classes is None else num_classes)
+    unknown = sorted(set(folders) - index.keys())
     if unknown:
-        listed = ", ".join(names[:5])
-        warn(f"{folder / unknown[0]} isn't one of the prior's classes ({listed}): accuracy won't be reported")
+        listed = ", ".join(classes[:5])
+        warn(f"{folder / unknown[0]} isn't one of the model's classes ({listed}): accuracy won't be reported")
         return (), None
-    return names, [names.index(name) for name in folders]
+    return tuple(classes or all_folders), [index[name] for name in folders]
 
 
 def _mask(path: Path, picture: Path, preprocessing: Preprocessing, threshold: int | None) -> Tensor:
     """A mask (H,W), scaled and cropped like its image."""
-    try:
-        with Image.open(path) as file, Image.open(picture) as image:
-            upright, (width, height) = ImageOps.exif_transpose(file), _upright_size(image)
-    except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-        raise FileError(f"{path} can't be read as a mask: {error}") from error
+    with open_image(picture) as image:
+        width, height = _upright_size(image)
+    with open_image(path, "a mask") as file:
+        upright = ImageOps.exif_transpose(file)
     mask = _levels(upright, path)
     if mask.shape != (height, width):
         raise InputError(

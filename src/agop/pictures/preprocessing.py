@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from agop.errors import FileError, InputError
+from agop.pictures.formats import open_image
+from agop.system.typed_json import from_json, to_json
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+
+# An input takes 200 MB at this size. A larger number in a file or option is a mistake.
+_MOST_PIXELS = 4096 * 4096
+# Of an image that would have more pixels before the crop, as a narrow one, only what stays is scaled.
+_MOST_SCALED = 2**24
 
 OMITTED: dict[str, Any] = {"resize": None, "interpolation": "bilinear"}  # defaults that a manifest omits
 
@@ -38,24 +47,24 @@ class Preprocessing:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in allowed:
                 raise InputError(f"{name} has {len(values)} values: give {' or '.join(map(str, allowed))}")
+            if not all(map(math.isfinite, values)):
+                raise InputError(f"{name} is {', '.join(map(str, values))}: give finite numbers")
         resize = (self.resize,) if isinstance(self.resize, int) else self.resize or self.size
         for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
             if min(numbers) <= 0:
                 raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
+        if self.size[0] * self.size[1] > _MOST_PIXELS:
+            raise InputError(
+                f"size is {self.size[0]}x{self.size[1]}: it has at most {_MOST_PIXELS:,} pixels, as 4096x4096"
+            )
         if self.interpolation.upper() not in Image.Resampling.__members__:
             names = ", ".join(name.lower() for name in Image.Resampling.__members__)
             raise InputError(f"interpolation is {self.interpolation!r}: give one of {names}")
 
     def picture(self, path: str | os.PathLike[str]) -> Image.Image:
         """The image of a file, upright, scaled and cropped to the size around its centre."""
-        try:
-            with Image.open(path) as file:
-                upright = _to_8_bits(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
-        except UnidentifiedImageError as error:
-            raise FileError(f"{path} can't be read as an image: unknown format") from error
-        except (OSError, Image.DecompressionBombError, ValueError, SyntaxError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FileError(f"{path} can't be read as an image: {reason}") from error
+        with open_image(path) as file:
+            upright = _to_8_bits(ImageOps.exif_transpose(file)).convert("L" if self.gray else "RGB")
         return self.cut(upright, Image.Resampling[self.interpolation.upper()])
 
     def cut(self, picture: Image.Image, how: Image.Resampling) -> Image.Image:
@@ -63,9 +72,11 @@ class Preprocessing:
         height, width = self.size
         if self.resize is None:
             return ImageOps.fit(picture, (width, height), how)
-        scaled = picture.resize(self._scaled(*picture.size), how)
-        left, top = _margin(scaled.width, width), _margin(scaled.height, height)
-        return scaled.crop((left, top, left + width, top + height))
+        columns, rows = self._scaled(*picture.size)
+        left, top = _margin(columns, width), _margin(rows, height)
+        if columns * rows > _MOST_SCALED:
+            return _scaled_part(picture, how, (columns, rows), (left, top, left + width, top + height))
+        return picture.resize((columns, rows), how).crop((left, top, left + width, top + height))
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """Width and height of an image before the crop."""
@@ -82,6 +93,10 @@ class Preprocessing:
         mean, std = (torch.tensor(values).reshape(-1, 1, 1) for values in (self.mean, self.std))
         return (channels - mean) / std
 
+    def zeros(self, count: int = 1) -> Tensor:
+        """Zeros (N,C,H,W) of the shape of the model's input."""
+        return torch.zeros(count, 1 if self.gray else 3, *self.size)
+
     @property
     def extremes(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Input values of black and of white, per channel."""
@@ -94,6 +109,17 @@ class Preprocessing:
     def _full(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """One value per channel."""
         return values * (1 if self.gray or len(values) == 3 else 3)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Preprocessing:
+        """Read what `to_dict` returned, also after JSON. Raises FileError for unknown fields and invalid values."""
+        unknown = sorted(values.keys() - {field.name for field in fields(cls)})
+        if unknown:
+            raise FileError(f"preprocessing has unknown fields ({', '.join(unknown)[:80]}): upgrade agop")
+        try:
+            return from_json(cls, to_json(dict(values)), "preprocessing")  # type: ignore[no-any-return]
+        except InputError as error:
+            raise FileError(f"preprocessing is invalid: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Fields for a manifest; `resize` and `interpolation` only if they differ from the default."""
@@ -113,6 +139,18 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
     if not 0 <= low <= high <= 1:
         raise ValueError(f"it has float values from {low:g} to {high:g}: scale them to 0..1, or save it with 8 bits")
     return Image.fromarray((values * 255).round().astype(np.uint8))
+
+
+def _scaled_part(
+    picture: Image.Image, how: Image.Resampling, scaled: tuple[int, int], box: tuple[int, int, int, int]
+) -> Image.Image:
+    """A box of the scaled image, of which only the box is computed: equal up to rounding."""
+    left, top, right, bottom = box
+    x0, y0, x1, y1 = max(left, 0), max(top, 0), min(right, scaled[0]), min(bottom, scaled[1])
+    across, down = picture.width / scaled[0], picture.height / scaled[1]
+    source = (x0 * across, y0 * down, min(x1 * across, picture.width), min(y1 * down, picture.height))
+    part = picture.resize((x1 - x0, y1 - y0), how, source)
+    return part.crop((left - x0, top - y0, right - x0, bottom - y0))
 
 
 def _margin(side: int, wanted: int) -> int:

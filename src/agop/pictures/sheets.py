@@ -1,4 +1,4 @@
-"""Maps over an image: one alone, or several side by side on one scale."""
+"""Sheets: an image and the maps over it, side by side with captions."""
 
 from __future__ import annotations
 
@@ -8,43 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
 from agop.pictures.heat import Picture, heat, overlay
 
 _SMALLEST, _FEW = 192, 32
 _GAP, _CAPTION = 8, 22
 
 
-def shares(maps: Mapping[str, NDArray[np.floating]]) -> tuple[dict[str, NDArray[np.float64]], float]:
-    """Maps (H,W) on one scale, as sqrt(share / top) in 0..1, and top, the largest share in all maps.
+def tile(picture: Picture, strength: NDArray[np.floating], colouring: Colouring) -> Picture:
+    """A map (H,W), as from `Colouring.strengths`, over its image (H,W,3).
 
-    A pixel's share is its value divided by its map's sum. A map that is all zero or not finite becomes zeros.
+    Over an image of few pixels the opaque map alone: an overlay of large pixels shows neither.
     """
-    parts = {name: _share(saliency) for name, saliency in maps.items()}
-    top = max((float(part.max(initial=0.0)) for part in parts.values()), default=0.0)
-    return {name: np.sqrt(part / top) if top > 0 else part for name, part in parts.items()}, top
-
-
-def _share(saliency: NDArray[np.floating]) -> NDArray[np.float64]:
-    values = np.asarray(saliency, dtype=np.float64)
-    largest = values.max(initial=0.0)
-    if not np.isfinite(values).all() or largest <= 0:
-        return np.zeros_like(values)
-    # Divide by the largest value first: the sum of large values may overflow, that of tiny values underflow.
-    values = values.clip(min=0) / largest
-    return np.asarray(values / values.sum(), dtype=np.float64)
-
-
-def tile(picture: Picture, place: NDArray[np.floating]) -> Picture:
-    """A map on the common scale (H,W), as from `shares`, over its image (H,W,3).
-
-    Over an image of few pixels the map alone: an overlay of large pixels shows neither.
-    """
-    return heat(place, 1.0) if max(picture.shape[:2]) < _FEW else overlay(picture, place, 1.0)
-
-
-def large_tile(picture: Picture, saliency: NDArray[np.floating]) -> Image.Image:
-    """One map over its image, its largest value the brightest, enlarged."""
-    return enlarged(tile(picture, shares({"map": saliency})[0]["map"]))
+    if colouring.opacity == 1 and max(picture.shape[:2]) < _FEW:
+        return heat(strength, 1.0, colouring.colours)
+    return overlay(picture, strength, 1.0, colouring.opacity, colouring.colours)
 
 
 def enlarged(picture: Picture) -> Image.Image:
@@ -54,19 +32,27 @@ def enlarged(picture: Picture) -> Image.Image:
     return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
-def sheet(picture: Picture, maps: Mapping[str, NDArray[np.floating]], caption: str = "image") -> Image.Image:
-    """The image and each method's map over it, side by side, all maps on one scale."""
-    places, _ = shares(maps)
+def sheet(
+    picture: Picture,
+    maps: Mapping[str, NDArray[np.floating]],
+    caption: str = "image",
+    colouring: Colouring = DEFAULT_COLOURING,
+) -> Image.Image:
+    """The image and each method's map over it, side by side, each below its caption."""
+    strengths, _ = colouring.strengths(maps)
     panels = [(caption, enlarged(picture))]
-    panels += [(label(name, maps[name]), enlarged(tile(picture, place))) for name, place in places.items()]
+    for name, strength in strengths.items():
+        panels.append((label(name, maps[name]), enlarged(tile(picture, strength, colouring))))
     return side_by_side(panels)
 
 
 def label(name: str, saliency: NDArray[np.floating]) -> str:
-    """A method's name, with "(all zero)" or "(not finite)" if its map is."""
+    """A method's name, with "(all zero)", "(constant)" or "(not finite)" if its map is."""
     if not np.isfinite(saliency).all():
         return f"{name} (not finite)"
-    return name if saliency.any() else f"{name} (all zero)"
+    if not saliency.any():
+        return f"{name} (all zero)"
+    return f"{name} (constant)" if saliency.min() == saliency.max() else name
 
 
 def side_by_side(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:

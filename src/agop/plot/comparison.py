@@ -1,4 +1,4 @@
-"""compare(): maps of several methods side by side on one scale."""
+"""compare(): maps of several methods side by side."""
 
 from __future__ import annotations
 
@@ -10,21 +10,34 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from agop.errors import InputError
-from agop.pictures.heat import Picture, heat
-from agop.pictures.sheets import shares
-from agop.plot.figures import bar_of_shares, draw_panel
+from agop.pictures.colouring import Colouring
+from agop.pictures.heat import Picture, heat, overlay
+from agop.plot.figures import draw_panel, scale_bar
 from agop.plot.grids import grid
 from agop.plot.inputs import Map, Mask, map_of, map_problem, mask_of, picture_of
 
 _MOST = 100
 
 
-def compare(images: Any, maps: Mapping[str, Any], *, masks: Any = None, titles: Sequence[str] | None = None) -> Figure:
+def compare(
+    images: Any,
+    maps: Mapping[str, Any],
+    *,
+    masks: Any = None,
+    titles: Sequence[str] | None = None,
+    scale: str = "own",
+    percentile: float = 98.0,
+    opacity: float = 1.0,
+    colours: str = "inferno",
+) -> Figure:
     """Figure with a row per image (N,C,H,W) and a column per method's maps (N,H,W), with mask outlines (N,H,W).
 
-    All maps share one scale: a pixel's colour is its share of its map's sum, on a square-root scale up to the largest
-    share in the figure. Images may also be arrays (N,H,W,3) or PIL images. `titles` label the rows.
+    Each map has its own scale. The pixels above its brightest colour hold at most 2 % of its sum (`percentile`). With
+    scale="common", a colour is a pixel's share of its map's sum, on a square-root scale up to the largest share in the
+    figure. With an `opacity` below 1, maps are drawn over their images. `colours` is "inferno", "viridis", "jet" or
+    "gray". Images may also be arrays (N,H,W,3) or PIL images. `titles` label the rows.
     """
+    colouring = Colouring(scale, percentile, opacity, colours)
     if not 0 < len(images) <= _MOST:
         raise InputError(f"{len(images)} images: pass 1 to {_MOST}, for example images[:6]")
     pictures = [picture_of(image) for image in images]
@@ -37,19 +50,33 @@ def compare(images: Any, maps: Mapping[str, Any], *, masks: Any = None, titles: 
     figure, panels, bar = grid(height / width, ["image", *columns], titles or [""] * len(pictures))
     for picture, inside, axes in zip(pictures, insides, panels[:, 0], strict=True):
         draw_panel(axes, picture, inside)
-    bar_of_shares(panels[0], draw_shares(panels[:, 1:].T, columns, insides), bar)
+    top = draw_maps(panels[:, 1:].T, columns, insides, colouring, pictures)
+    scale_bar(panels[0], colouring, top, bar)
     return figure
 
 
-def draw_shares(panels: Any, maps: Mapping[str, Sequence[Map]], masks: Sequence[Mask | None]) -> float:
-    """Draw maps into axes (methods × images) on one scale; returns the top of the scale."""
+def draw_maps(
+    panels: Any,
+    maps: Mapping[str, Sequence[Map]],
+    masks: Sequence[Mask | None],
+    colouring: Colouring,
+    pictures: Sequence[Picture | None],
+) -> float:
+    """Draw maps into axes (methods × images). Returns what the brightest colour means, as `Colouring.strengths`."""
     flat = {f"{row} {name}": saliency for name, column in maps.items() for row, saliency in enumerate(column)}
-    values, top = shares(flat)
+    strengths, top = colouring.strengths(flat)
     for name, axes_of_name in zip(maps, panels, strict=True):
-        for row, (axes, mask) in enumerate(zip(axes_of_name, masks, strict=True)):
+        for row, (axes, mask, picture) in enumerate(zip(axes_of_name, masks, pictures, strict=True)):
             key = f"{row} {name}"
-            draw_panel(axes, heat(values[key], 1.0), mask, map_problem(flat[key]))
+            draw_panel(axes, _coloured(picture, strengths[key], colouring), mask, map_problem(flat[key]))
     return top
+
+
+def _coloured(picture: Picture | None, strength: Map, colouring: Colouring) -> Picture:
+    """The opaque map alone, a transparent one over its picture."""
+    if picture is None or colouring.opacity == 1:
+        return heat(strength, 1.0, colouring.colours)
+    return overlay(picture, strength, 1.0, colouring.opacity, colouring.colours)
 
 
 def _maps(pictures: Sequence[Picture], maps: Mapping[str, Any]) -> dict[str, list[Map]]:

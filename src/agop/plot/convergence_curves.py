@@ -66,10 +66,10 @@ def _legend(whole: Figure, grid: Any, seeds: int) -> None:
 
 
 def _rows(folder: Path) -> list[Row]:
-    try:
-        return read(folder, "convergence.jsonl")
-    except ValueError:
-        raise FileError(f"{folder} has no convergence rows: its models were trained without snapshots") from None
+    rows = read(folder, "convergence.jsonl")
+    if not rows:
+        raise FileError(f"{folder} has no convergence rows: its models were trained without snapshots")
+    return rows
 
 
 def _curves(rows: list[Row], metric: str) -> Lines:

@@ -19,10 +19,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
 from numpy.typing import NDArray
 
+from agop.pictures.colouring import Colouring
 from agop.pictures.heat import Picture, heat
 from agop.plot.inputs import Mask
 
-COLOURS = ListedColormap(heat(np.linspace(0, 1, 256)[None])[0] / 255, "agop")
 # Okabe and Ito's colour-blind-safe palette; each colour has its own dash pattern, for print in grey.
 LINES: tuple[dict[str, Any], ...] = (
     {"color": "#000000", "linestyle": ":"},
@@ -84,23 +84,38 @@ def height_of(size: str) -> float:
     return FontProperties(size=size).get_size_in_points() / 72
 
 
-def colour_bar(axes: Sequence[Axes], scale: Normalize, label: str, into: Axes | None = None) -> Colorbar:
-    """Colour bar of the maps, beside the axes or drawn `into` other axes."""
+def colour_bar(
+    axes: Sequence[Axes],
+    scale: Normalize,
+    label: str,
+    colours: str,
+    into: Axes | None = None,
+    clipped: bool = False,
+) -> Colorbar:
+    """Colour bar of the maps, beside the axes or drawn `into` other axes; an arrow at its end if values are clipped."""
     place: dict[str, Any] = {"ax": axes, "shrink": 0.9, "aspect": 15} if into is None else {"cax": into}
-    bar = axes[0].figure.colorbar(ScalarMappable(scale, COLOURS), **place)
+    listed = ListedColormap(heat(np.linspace(0, 1, 256)[None], 1.0, colours)[0] / 255, f"agop {colours}")
+    bar = axes[0].figure.colorbar(ScalarMappable(scale, listed), extend="max" if clipped else "neither", **place)
     bar.set_label(label, fontsize="small")
     bar.ax.tick_params(labelsize="small")
     return bar
 
 
-def bar_of_shares(axes: Sequence[Axes], top: float, into: Axes | None = None) -> None:
-    """Colour bar of shares up to `top` on a square-root scale; no bar if `top` is 0, when no map has a share."""
+def scale_bar(axes: Sequence[Axes], colouring: Colouring, top: float, into: Axes | None = None) -> None:
+    """Colour bar of a colouring: values relative to each map's top value, or shares up to `top` on a square-root scale.
+
+    No bar if `top` is 0, when no map has colours.
+    """
+    clipped = colouring.percentile < 100
     if top <= 0:
         if into is not None:
             into.remove()
-        return
-    bar = colour_bar(axes, PowerNorm(0.5, 0, top), "share of the map", into)
-    # Round numbers at about a third and two thirds of the bar.
-    ticks = [0.0, *(float(f"{top * part**2:.1g}") for part in (1 / 3, 2 / 3)), top]
-    bar.set_ticks(ticks, labels=[f"{100 * tick:.3g} %" for tick in ticks])
-    bar.minorticks_off()
+    elif colouring.scale == "own":
+        bar = colour_bar(axes, Normalize(0, 1), "relative value", colouring.colours, into, clipped)
+        bar.set_ticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"])
+    else:
+        bar = colour_bar(axes, PowerNorm(0.5, 0, top), "share of the map", colouring.colours, into, clipped)
+        # Round numbers at about a third and two thirds of the bar.
+        ticks = [0.0, *(float(f"{top * part**2:.1g}") for part in (1 / 3, 2 / 3)), top]
+        bar.set_ticks(ticks, labels=[f"{100 * tick:.3g} %" for tick in ticks])
+        bar.minorticks_off()

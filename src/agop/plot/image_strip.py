@@ -11,21 +11,34 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from agop.errors import InputError
+from agop.pictures.colouring import Colouring
 from agop.pictures.heat import Picture
-from agop.plot.comparison import draw_shares
-from agop.plot.figures import bar_of_shares, draw_panel
+from agop.plot.comparison import draw_maps
+from agop.plot.figures import draw_panel, scale_bar
 from agop.plot.grids import grid
 from agop.plot.inputs import Map, map_of, picture_of
 
 _FEW, _SIDE = 6, 256
 
 
-def show(images: Any, maps: Any, *, targets: Sequence[Any] | Tensor | None = None, title: str = "map") -> Figure:
+def show(
+    images: Any,
+    maps: Any,
+    *,
+    targets: Sequence[Any] | Tensor | None = None,
+    title: str = "map",
+    scale: str = "own",
+    percentile: float = 98.0,
+    opacity: float = 1.0,
+    colours: str = "inferno",
+) -> Figure:
     """Figure of the first six images (N,C,H,W) in a row, their maps (N,H,W) below.
 
     `targets` are the explained classes (N,), as numbers or names, for the captions; `title` labels the maps' row.
-    All maps share one scale, as in `compare`. Images may also be arrays (N,H,W,3) or PIL images.
+    `scale`, `percentile`, `opacity` and `colours` are as in `compare`. Images may also be arrays (N,H,W,3) or PIL
+    images.
     """
+    colouring = Colouring(scale, percentile, opacity, colours)
     total = len(images)
     if total == 0:
         raise InputError("0 images: pass at least one")
@@ -37,10 +50,11 @@ def show(images: Any, maps: Any, *, targets: Sequence[Any] | Tensor | None = Non
     small = [_thinned(picture, map_of(maps[index], picture)) for index, picture in enumerate(pictures)]
     height, width = pictures[0].shape[:2]
     figure, panels, bar = grid(height / width, _captions(count, total, targets), ["image", title])
-    for axes, (picture, _) in zip(panels[0], small, strict=True):
+    thin, saliencies = zip(*small, strict=True)
+    for axes, picture in zip(panels[0], thin, strict=True):
         draw_panel(axes, picture)
-    top = draw_shares(panels[1:], {title: [saliency for _, saliency in small]}, [None] * count)
-    bar_of_shares(panels[1], top, bar)
+    top = draw_maps(panels[1:], {title: saliencies}, [None] * count, colouring, thin)
+    scale_bar(panels[1], colouring, top, bar)
     return figure
 
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import asdict, astuple
+from functools import cached_property, lru_cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load
 
+from agop.errors import FileError
 from agop.report.estimate import ANY, Estimate, Range
-from agop.runs.rows import Curves, Row, curves, read
+from agop.runs.about import About
+from agop.runs.cell_files import CellFiles
+from agop.runs.rows import Curves, Row, cell_files, curves, parsed
 from agop.runs.spec import Cell, RunSpec
-from agop.system.files import read_bytes
 
 Place = tuple[str, str, str]
+# Metrics in the rows of every run.
+_OF_THE_MODEL = {"accuracy", "coverage"}
 
 
 class Run:
@@ -28,9 +33,11 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = RunSpec.load(folder)
-        self.about: dict[str, Any] = json.loads(read_bytes(folder / "about.json"))
-        self.rows = read(folder)
-        self.timings = read(folder, "timings.jsonl")
+        self.about = About.load(folder)
+        self.cells = cell_files(self.spec, folder)
+        self.rows = parsed(self.cells, "rows.jsonl")
+        self.timings = parsed(self.cells, "timings.jsonl")
+        _check_complete(folder, self.spec, self.about, self.rows)
         self._scores: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
         self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
         self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
@@ -42,18 +49,23 @@ class Run:
         spec = self.spec
         return [(s, b, k) for k in self.kinds for b in spec.backgrounds for s in spec.scenarios if spec.has(s, b)]
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Label and direction of each metric, milliseconds last."""
-        return {**self.about["metrics"], "milliseconds": {"label": "ms", "higher_is_better": False}}
+        metrics = {name: asdict(metric) for name, metric in self.about.metrics.items()}
+        return {**metrics, "milliseconds": {"label": "ms", "higher_is_better": False}}
+
+    @property
+    def versions(self) -> list[str]:
+        """The versions that computed the cells: several if the run was resumed with others."""
+        recorded = (self.about.versions, *(files.versions for files in self.cells.values()))
+        texts = (", ".join(f"{name} {number}" for name, number in versions.items()) for versions in recorded)
+        return list(dict.fromkeys(texts))
 
     @cached_property
     def convergence(self) -> list[Row]:
         """Rows of the training snapshots; empty if the run trained nothing or not long enough for a snapshot."""
-        path = self.folder / "convergence.jsonl"
-        if self.spec.epochs == 0 or (path.exists() and path.stat().st_size == 0):
-            return []
-        return read(self.folder, "convergence.jsonl")
+        return parsed(self.cells, "convergence.jsonl")
 
     @cached_property
     def curves(self) -> Curves:
@@ -93,9 +105,11 @@ class Run:
     ) -> dict[int, float]:
         """Defined values by seed, or by sample if intervals are over samples."""
         masks = masks or self.spec.masks
+        if not self.spec.has(scenario, background):
+            return {}
         if self.spec.intervals == "samples" and f"{masks}/{method}/{metric}" in self.samples(scenario, background):
             scores = self.samples(scenario, background)[f"{masks}/{method}/{metric}"]
-            return {index: float(scores[index]) for index in np.flatnonzero(~np.isnan(scores))}
+            return {index: float(scores[index]) for index in np.flatnonzero(np.isfinite(scores))}
         seeds = self._seeds[scenario, background, masks, method, metric]
         return {seed: value for seed, value in sorted(seeds.items()) if value is not None}
 
@@ -109,15 +123,34 @@ class Run:
     def samples(self, scenario: str, background: str) -> dict[str, NDArray[np.float64]]:
         """Per-sample scores (N,) of seed 0, keyed masks/method/metric."""
         if (scenario, background) not in self._scores:
-            name = Cell(scenario, background, 0).name
-            self._scores[scenario, background] = load(read_bytes(self.folder / "cells" / name / "scores.safetensors"))
+            self._scores[scenario, background] = self.first_cell(scenario, background).scores()
         return self._scores[scenario, background]
 
+    def first_cell(self, scenario: str, background: str) -> CellFiles:
+        """The files of seed 0, whose samples and maps a report shows."""
+        return self.cells[Cell(scenario, background, 0)]
 
+
+@lru_cache(maxsize=1)
 def paper() -> dict[str, Any]:
     """The paper's values: scenario → method → metric → value."""
     content = json.loads(files("agop.report").joinpath("paper.json").read_text())
     return dict(content["figures"])
+
+
+def _check_complete(folder: Path, spec: RunSpec, about: About, rows: Sequence[Row]) -> None:
+    """Raise unless each cell has a row per method and metric of the specification, and each metric is described."""
+    main = [row for row in rows if row.get("masks", spec.masks) == spec.masks]
+    scored = {(row["scenario"], row["background"], row["seed"], row["method"], row["metric"]) for row in main}
+    for cell, method, metric in product(spec.cells(), spec.methods, spec.metrics):
+        if (*astuple(cell), method, metric) not in scored:
+            raise _mixed(folder, f"{cell.name} has no row for {method}, {metric}")
+    if unknown := {row["metric"] for row in rows} - _OF_THE_MODEL - about.metrics.keys():
+        raise _mixed(folder, f"about.json doesn't describe {min(unknown)}")
+
+
+def _mixed(folder: Path, problem: str) -> FileError:
+    return FileError(f"{folder} has files of different runs ({problem}): run again into another folder")
 
 
 def _by_seed(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], dict[int, float | None]]:

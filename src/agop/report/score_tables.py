@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agop.report.estimate import Estimate
 from agop.report.numbers import number
 from agop.report.run import Place, Run, paper
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import is_control
 
 # Benchmarks of the paper. A scenario called "linear" in another run isn't the paper's.
 _PAPERS = ("xai-tris", "clevr-xai")
@@ -96,7 +96,7 @@ def _published(scenario: str, background: str, masks: str) -> dict[str, dict[str
 def _best(run: Run, scores: dict[str, dict[str, Estimate | None]], metric: str, place: Place) -> list[str]:
     """The best methods of a column, without controls. Means that round to the same number are equally best."""
     scenario, background, masks = place
-    fair = [m for m in scores if m not in CONTROLS and run.fair(scenario, background, m, metric, masks)]
+    fair = [m for m in scores if not is_control(m) and run.fair(scenario, background, m, metric, masks)]
     means = {method: estimate.mean for method in fair if (estimate := scores[method][metric])}
     if not means:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -32,9 +33,10 @@ def show(run: Run, console: Console) -> None:
         console.print("The paper's claims", style="bold")
     for checked in claims:
         colour = _COLOURS.get(checked.verdict, "yellow")
-        console.print(f"[{colour}]{checked.verdict:9}[/] {checked.claim}: {checked.figures}", soft_wrap=True)
+        evidence = f" {checked.claim}: {checked.figures}"
+        console.print(Text.assemble((f"{checked.verdict:9}", colour), evidence), soft_wrap=True)
     for remark in remarks(run):
-        console.print(remark, soft_wrap=True)
+        console.print(remark, soft_wrap=True, markup=False)
     console.print("\nIn short", style="bold")
     console.print(advice(run), soft_wrap=True, markup=False)
 
@@ -51,7 +53,7 @@ def _pieces(table: Table, console: Console) -> Iterator[Grid]:
 
 
 def _piece(table: Table, columns: list[tuple[str, str]]) -> Grid:
-    grid = Grid("method", *(label for _, label in columns), box=None, pad_edge=False)
+    grid = Grid("method", *(escape(label) for _, label in columns), box=None, pad_edge=False)
     for method, cells in table.rows.items():
         grid.add_row(Text(method), *(_cell(cells[metric], metric) for metric, _ in columns))
     return grid

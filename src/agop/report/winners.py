@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from agop.report.estimate import Estimate
 from agop.report.run import Run
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import is_control
+
+WON, LEVEL, ABOVE = "★", "≈", "▲"
+MEANINGS = {
+    WON: "best of its line",
+    LEVEL: "not significantly different from the best",
+    ABOVE: "control that scores higher than the best method",
+}
 
 
 def headline(run: Run) -> str:
@@ -16,7 +23,7 @@ def headline(run: Run) -> str:
 
 def competing(run: Run) -> list[str]:
     """The run's methods without controls."""
-    return [method for method in run.spec.methods if method not in CONTROLS]
+    return [method for method in run.spec.methods if not is_control(method)]
 
 
 def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
@@ -41,6 +48,22 @@ def best_methods(scores: Mapping[str, Estimate], lead: Callable[[str, str], Esti
     # Leads over different samples can form a cycle: then nothing is excluded.
     left = {method: score for method, score in scores.items() if not beaten(method)} or scores
     return sorted(left, key=lambda method: left[method].mean, reverse=up)
+
+
+def marks(
+    scores: Mapping[str, Estimate], rivals: Collection[str], lead: Callable[[str, str], Estimate | None], *, up: bool
+) -> dict[str, str]:
+    """Marks by method: the best of the rivals, those not significantly different from it, and controls above it."""
+    best = best_methods({method: score for method, score in scores.items() if method in rivals}, lead, up=up)
+    known = bool(best) and scores[best[0]].interval is not None
+    by_method = dict.fromkeys(best if known else (), LEVEL) | dict.fromkeys(best[:1], WON)
+    for control in (method for method in scores if is_control(method) and best):
+        ahead = lead(control, best[0])
+        if level(ahead):
+            by_method[control] = LEVEL
+        elif ahead is not None and ahead.mean > 0:
+            by_method[control] = ABOVE
+    return by_method
 
 
 def level(difference: Estimate | None) -> bool:

@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
 import sys
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agop.system.files import write_atomically
+from agop.runs.records import read_record, write_record
 from agop.system.processes import available_cores
 from agop.system.versions import package_version
 
 _PACKAGES = ("agop", "torch", "numpy")
+_NAME = "about.json"
+
+
+@dataclass(frozen=True)
+class MetricFacts:
+    """Label of a metric, its direction, its bounds if it has any, and its description."""
+
+    label: str
+    higher_is_better: bool
+    bounds: tuple[float, float] | None = None
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine; empty where the system doesn't report it."""
+
+    processor: str = ""
+    machine: str = ""
+    cores: int | None = None
+    memory: str = ""
+    system: str = ""
+
+
+@dataclass(frozen=True)
+class About:
+    """Facts of a run. `classes` and `samples` are names by scenario, `methods` descriptions by method."""
+
+    metrics: dict[str, MetricFacts]
+    command: str = ""
+    network: str | None = None
+    notes: tuple[str, ...] = ()
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    methods: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    hardware: Hardware = Hardware()
+
+    @classmethod
+    def load(cls, folder: Path) -> About:
+        """Read about.json of a run folder. Raises FileError."""
+        return read_record(folder / _NAME, cls, "run again into another folder")
 
 
 def command_line() -> str:
@@ -25,7 +68,7 @@ def command_line() -> str:
 def save_about(folder: Path, **facts: Any) -> None:
     """Write about.json with the facts of this run: command, metrics, classes, network, notes."""
     about = facts | {
-        "versions": {"python": platform.python_version()} | {name: package_version(name) for name in _PACKAGES},
+        "versions": versions(),
         "hardware": {
             "processor": _processor(),
             "machine": platform.machine(),
@@ -34,7 +77,13 @@ def save_about(folder: Path, **facts: Any) -> None:
             "system": platform.system(),
         },
     }
-    write_atomically(folder / "about.json", json.dumps(about, indent=1).encode())
+    write_record(folder / _NAME, about)
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that determine results."""
+    return {"python": platform.python_version()} | {name: package_version(name) for name in _PACKAGES}
 
 
 def _processor() -> str:

@@ -11,3 +11,8 @@ CONTROLS = {
     "centre": "Control: a Gaussian blob in the middle, the same for every image.",
     "mean-mask": "Control: the mean mask of the training data, the same for every image.",
 }
+
+
+def is_control(method: str) -> bool:
+    """True for a control, also one with options: random:seed=3."""
+    return method.partition(":")[0] in CONTROLS

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
-from agop.errors import FileError
-from agop.system.files import read_bytes, write_atomically
+from agop.runs.cell_files import CellFiles, numbers
+from agop.system.files import write_atomically
 
 SHOWN = 12
 _NAME = "gallery.safetensors"
+_LARGEST_INDEX = 2**53
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -42,23 +42,23 @@ class Gallery:
 
     @classmethod
     def load(cls, cell: Path) -> Gallery | None:
-        """Read the gallery from the folder of a cell; None for a run of a version without galleries."""
-        if not (cell / _NAME).exists():
-            return None
-        path = cell / _NAME
-        try:
-            content = load(read_bytes(path))
-            pictures, labels, predicted = (content[name] for name in ("pictures", "labels", "predicted"))
-        except (SafetensorError, KeyError) as error:
-            raise FileError(f"{path} can't be read ({error}): delete the cell's folder and run again") from error
-        return cls(
-            pictures,
-            labels,
-            predicted,
-            _with_prefix(content, "masks"),
-            _with_prefix(content, "maps"),
-            content.get("places"),
-        )
+        """Read the gallery from the folder of a cell; None if the cell has none. Raises FileError."""
+        files = CellFiles(cell)
+        with files.reading(_NAME):
+            arrays = files.arrays(_NAME)
+            if arrays is None:
+                return None
+            pictures = numbers(arrays, "pictures", [None, None, None, 3])
+            if pictures.dtype != np.uint8:
+                raise ValueError(f"pictures are {pictures.dtype}, not uint8")
+            return cls(
+                pictures,
+                _indices(arrays, "labels", len(pictures), lowest=-1),
+                _indices(arrays, "predicted", len(pictures)),
+                _with_prefix(arrays, "masks", pictures.shape[:3]),
+                _with_prefix(arrays, "maps", pictures.shape[:3]),
+                _indices(arrays, "places", len(pictures)) if "places" in arrays else None,
+            )
 
 
 def spread(count: int) -> list[int]:
@@ -66,5 +66,13 @@ def spread(count: int) -> list[int]:
     return [int(place) for place in np.linspace(0, count - 1, min(count, SHOWN)).round()]
 
 
-def _with_prefix(content: Arrays, kind: str) -> Arrays:
-    return {name.removeprefix(f"{kind}/"): array for name, array in content.items() if name.startswith(f"{kind}/")}
+def _indices(arrays: Arrays, name: str, count: int, lowest: int = 0) -> NDArray[np.int64]:
+    indices = numbers(arrays, name, [count])
+    if indices.dtype.kind not in "iu" or indices.min() < lowest or indices.max() > _LARGEST_INDEX:
+        raise ValueError(f"{name} aren't indices")
+    return indices.astype(np.int64)
+
+
+def _with_prefix(arrays: Arrays, kind: str, shape: tuple[int, ...]) -> Arrays:
+    names = [name for name in arrays if name.startswith(f"{kind}/")]
+    return {name.removeprefix(f"{kind}/"): numbers(arrays, name, shape) for name in names}

@@ -19,7 +19,8 @@ class Accumulator:
     """Sums of squared gradients, float64 (G,C,H,W), and counts (G,), for G groups of samples.
 
     With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
-    the identity of `merge`.
+    the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
+    classified `correct` correctly.
     """
 
     def __init__(self, per_class: bool = False) -> None:
@@ -31,12 +32,20 @@ class Accumulator:
         self.sums: Tensor | None = None
         self.counts: Tensor | None = None
         self.classes = 0
-        self.skipped = 0
+        self.skipped = self.labelled = self.correct = 0
 
     @property
     def count(self) -> int:
         """Number of samples."""
         return 0 if self.counts is None else int(self.counts.sum())
+
+    def check(self, classes: int, shape: torch.Size) -> None:
+        """Raise if gradients of this shape (C,H,W) and number of classes can't be added to the earlier ones."""
+        if self.sums is not None and (self.sums.shape[1:] != shape or self.classes != classes):
+            raise InputError(
+                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
+                f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
+            )
 
     def update(self, gradients: Tensor, classes: Tensor, class_count: int) -> None:
         """Add gradients (N,C,H,W) of samples with these classes (N,)."""
@@ -59,6 +68,7 @@ class Accumulator:
             raise InputError("can't merge an accumulator with per_class and one without: use the same option")
         merged = Accumulator(self.per_class)
         merged.skipped = self.skipped + other.skipped
+        merged.labelled, merged.correct = self.labelled + other.labelled, self.correct + other.correct
         for part in (self, other):
             if part.sums is not None and part.counts is not None:
                 sums, counts = merged._sums_for(part.classes, part.sums.shape[1:], part.sums.device)
@@ -86,9 +96,9 @@ class Accumulator:
             if shape is not None:
                 classes, size = shape
                 self._sums_for(classes, torch.Size(size), device)
-        skipped = torch.tensor(self.skipped, device=device)
-        dist.all_reduce(skipped)
-        self.skipped = int(skipped)
+        numbers = torch.tensor([self.skipped, self.labelled, self.correct], device=device)
+        dist.all_reduce(numbers)
+        self.skipped, self.labelled, self.correct = numbers.tolist()
         if self.sums is not None and self.counts is not None:
             counts = self.counts.to(device)
             dist.all_reduce(self.sums)
@@ -113,6 +123,8 @@ class Accumulator:
             "per_class": self.per_class,
             "classes": self.classes,
             "skipped": self.skipped,
+            "labelled": self.labelled,
+            "correct": self.correct,
             "sums": None if self.sums is None else self.sums.detach().cpu().clone(),
             "counts": None if self.counts is None else self.counts.clone(),
         }
@@ -124,6 +136,7 @@ class Accumulator:
                 f"the saved state has per_class={state['per_class']}, this accumulator per_class={self.per_class}"
             )
         self.classes, self.skipped = state["classes"], state["skipped"]
+        self.labelled, self.correct = state["labelled"], state["correct"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].cpu().clone()
 
@@ -136,11 +149,7 @@ class Accumulator:
             self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=sums_device)
             self.counts = torch.zeros(groups, dtype=torch.long)
             self.classes = classes
-        elif self.sums.shape[1:] != shape or self.classes != classes:
-            raise InputError(
-                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
-                f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
-            )
+        self.check(classes, shape)
         self.sums = self.sums.to(sums_device)
         return self.sums, self.counts
 

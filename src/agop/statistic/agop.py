@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Sequence
@@ -13,22 +12,17 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
-from agop.errors import FileError, InputError, PriorError, warn
+from agop.errors import InputError, PriorError, warn
 from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
+from agop.statistic.agop_file import read_agop_file, write_agop_file
 from agop.statistic.provenance import FORMAT, Provenance
-from agop.system.files import read_bytes, write_atomically
 from agop.system.versions import package_version
 
 if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
-
-_KEY = "agop"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +48,14 @@ class AGOP:
             classes=sums.classes,
             count=sums.count,
             skipped=sums.skipped,
+            labelled=sums.labelled or None,
+            correct=sums.correct if sums.labelled else None,
             options=options,
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,
         )
-        counts = sums.counts if sums.per_class else None
+        # A copy: the accumulator keeps counting in its own tensor.
+        counts = None if by_class is None or sums.counts is None else sums.counts.clone()
         return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
 
     @cached_property
@@ -126,7 +123,7 @@ class AGOP:
             self._check_classes(classes)
             data = replace(data, classes=tuple(classes))
         provenance = replace(self.provenance, format=FORMAT, count=self.count, data=data)
-        write_atomically(Path(path), bytes_from_tensors(tensors, {_KEY: json.dumps(provenance.to_dict())}))
+        write_agop_file(Path(path), tensors, provenance)
 
     def _check_preprocessing(self, preprocessing: Preprocessing) -> None:
         ours, theirs = tuple(self.diagonal.shape), (1 if preprocessing.gray else 3, *preprocessing.size)
@@ -144,39 +141,20 @@ class AGOP:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AGOP:
-        """Read a file that `save` wrote."""
-        content = read_bytes(Path(path))
-        try:
-            tensors = tensors_from_bytes(content)
-            values = json.loads(_metadata(content)[_KEY])
-            file_format = values["format"]
-        except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
-            raise FileError(
-                f"{path} is not an AGOP file, or is truncated ({type(error).__name__}: {error}): "
-                "create one with agop.fit or AGOPTrainingHook"
-            ) from error
-        if file_format != FORMAT:
-            raise FileError(
-                f"{path} has format {file_format}, this agop reads format {FORMAT}: upgrade agop, or make it again"
-            )
-        try:
-            provenance = Provenance.from_dict(values)
-        except FileError as error:
-            raise FileError(f"{path} is a corrupt AGOP file ({error}): make it again") from error
-        return cls._from_file(path, tensors, provenance)
-
-    @classmethod
-    def _from_file(cls, path: Any, tensors: dict[str, Tensor], provenance: Provenance) -> AGOP:
-        diagonal, by_class = tensors.get("diagonal"), tensors.get("class_diagonals")
-        counts, count = tensors.get("class_counts"), provenance.count or 0
-        if diagonal is None or not _is_consistent(diagonal, count, by_class, counts):
-            raise FileError(f"{path} is a corrupt AGOP file (its tensors don't match): make it again")
-        return cls(diagonal, count, by_class, counts, provenance)
+        """Read a file that `save` wrote. Raises FileError if it isn't one, or if its content has changed."""
+        tensors, provenance = read_agop_file(Path(path))
+        by_class, counts = tensors.get("class_diagonals"), tensors.get("class_counts")
+        return cls(tensors["diagonal"], provenance.count or 0, by_class, counts, provenance)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.diagonal.shape))
         by_class = "" if self.class_diagonals is None else f", {len(self.class_diagonals)} classes"
         return f"AGOP({shape}, {self.count:,} samples, {self.provenance.kind or 'made by hand'}{by_class})"
+
+    def _repr_html_(self) -> str:
+        from agop.statistic.drawing import html_of  # Pillow is imported only where it's used
+
+        return html_of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no checked models: models aren't pickled with their prior.
@@ -190,24 +168,3 @@ class AGOP:
                 "check the model, or train it longer"
             )
         return maximum
-
-
-def _is_consistent(diagonal: Tensor, count: int, by_class: Tensor | None, counts: Tensor | None) -> bool:
-    """True if the tensors of a file match each other and the count."""
-    valid = (
-        diagonal.ndim == 3 and diagonal.numel() > 0 and diagonal.dtype in (torch.float32, torch.float64)
-        and bool((diagonal >= 0).all() and diagonal.isfinite().all())
-        and count > 0
-    )  # fmt: skip
-    if by_class is None or counts is None:
-        return valid and by_class is None and counts is None
-    return (
-        valid and counts.dtype == torch.int64 and counts.ndim == 1 and bool((counts >= 0).all())
-        and by_class.shape == (len(counts), *diagonal.shape) and int(counts.sum()) == count
-    )  # fmt: skip
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    """Metadata of a safetensors file. Its header is a length and a JSON object."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return dict(header["__metadata__"])

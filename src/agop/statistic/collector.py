@@ -46,10 +46,12 @@ class Collector:
         self._count(gradients, self._truth(labels, len(gradients.values)))
 
     def _count(self, gradients: Gradients, truth: Tensor | None) -> None:
+        classes = class_count(gradients.logits)
+        self.sums.check(classes, gradients.values.shape[1:])
         counted = gradients.targets.new_ones(len(gradients.values)).bool()
         if truth is not None:
             truth = truth.to(gradients.targets.device)
-            check_range(truth, class_count(gradients.logits), "label")
+            check_range(truth, classes, "label")
             if self.only_correct:
                 counted = gradients.targets == truth
         finite = gradients.values.flatten(1).isfinite().all(dim=1)
@@ -60,9 +62,12 @@ class Collector:
         self.sums.update(
             gradients.values if everyone else gradients.values[keep],
             gradients.targets if everyone else gradients.targets[keep],
-            class_count(gradients.logits),
+            classes,
         )
         self.sums.skipped += int((counted & ~finite).sum())
+        if truth is not None:
+            self.sums.labelled += len(truth)
+            self.sums.correct += int((gradients.targets == truth).sum())
         self.seen += len(gradients.values)
         self.consistent = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class AGOPTrainingHook:
         self.snapshot_every = snapshot_every
         self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
         self.steps = 0
+        self._training = uuid.uuid4().hex[:16]  # from the operating system: no generator of the process is used
         self._collector = Collector(only_correct, per_class, nan)
 
     @property
@@ -85,13 +87,15 @@ class AGOPTrainingHook:
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
         rank, ranks = rank_and_world_size()
-        return self._agop(self._collector.sums, rank=rank, ranks=ranks, parameters=parameters_digest(self.model))
+        parameters = parameters_digest(self.model)
+        return self._agop(self._collector.sums, rank=rank, ranks=ranks, parameters=parameters, training=self._training)
 
     def state_dict(self) -> dict[str, Any]:
         """The state for resuming a training: tensors and plain values only."""
         return {
             "steps": self.steps,
             "seen": self._collector.seen,
+            "training": self._training,
             "options": self._options,
             "sums": self._collector.sums.state_dict(),
         }
@@ -110,6 +114,7 @@ class AGOPTrainingHook:
         steps, seen = state["steps"], state["seen"]
         self._collector.sums.load_state_dict(state["sums"])
         self.steps, self._collector.seen = steps, seen
+        self._training = state.get("training", self._training)  # states of earlier versions have none
 
     @property
     def _options(self) -> dict[str, Any]:

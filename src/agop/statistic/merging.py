@@ -54,6 +54,11 @@ def _sum(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(tensors)).sum(dim=0)
 
 
+def _sum_if_known(numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
 def _merge_provenance(each: Sequence[Provenance], count: int, parts: Sequence[Sequence[MergedPart]]) -> Provenance:
     # Buffers such as batch norm's means may differ between the ranks of a training: the first rank's fingerprint is
     # as good as any.
@@ -62,10 +67,13 @@ def _merge_provenance(each: Sequence[Provenance], count: int, parts: Sequence[Se
         first,
         count=count,
         skipped=sum(provenance.skipped for provenance in each),
+        labelled=_sum_if_known([provenance.labelled for provenance in each]),
+        correct=_sum_if_known([provenance.correct for provenance in each]),
         versions=first.versions if all(provenance.versions == first.versions for provenance in each) else {},
         rank=None,
         ranks=None,
         parameters=None,
+        training=None,
         data=replace(first.data, pictures=None),
         merged=tuple(part for own in parts for part in own),
     )

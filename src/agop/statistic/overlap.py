@@ -8,6 +8,7 @@ from itertools import combinations, product
 
 from agop.errors import PriorError, warn
 from agop.statistic.agop import AGOP
+from agop.statistic.agop_file import add_bytes
 from agop.statistic.provenance import TRAINING, MergedPart
 
 
@@ -86,5 +87,5 @@ def _digest(prior: AGOP) -> str:
     digest = hashlib.sha256(str(prior.count).encode())
     for tensor in (prior.diagonal, prior.class_diagonals, prior.class_counts):
         if tensor is not None:
-            digest.update(tensor.contiguous().numpy().tobytes())
+            add_bytes(digest, tensor)
     return digest.hexdigest()[:16]

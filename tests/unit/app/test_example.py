@@ -12,6 +12,7 @@ import agop
 from agop.app import example
 from agop.app.example import make
 from agop.scenarios import xai_tris
+from tests.agop_files import metadata_of
 
 
 def test_example_is_small_and_its_prior_matches_its_network():
@@ -19,6 +20,7 @@ def test_example_is_small_and_its_prior_matches_its_network():
     assert len(files) == 6
     assert sum(path.stat().st_size for path in files) < 300_000
     prior = agop.AGOP.load(example.PRIOR)
+    assert "checksum" in metadata_of(example.PRIOR.read_bytes())
     assert "training-accumulated" in repr(prior)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -20,9 +20,8 @@ from agop.model.fingerprint import fingerprint
         ({"model": "torchvision:resnet18"}, ModelError, "doesn't download weights for torchvision:resnet18"),
         ({"model": "timm:resnet18"}, ModelError, "doesn't download weights"),
         ({"model": "hf:microsoft/resnet-50"}, ModelError, "isn't a local folder, and the app doesn't download"),
-        ({"weights": Path("weights.pth")}, FileError, "isn't a .safetensors file, the only kind it reads"),
-        ({"weights": Path("gone.safetensors")}, FileError, "weights gone.safetensors doesn't exist"),
-        ({"prior": Path("prior.pt")}, FileError, "isn't a .safetensors file, the only kind it reads"),
+        ({"weights": Path("gone.pth")}, FileError, "gone.pth can't be read: No such file"),
+        ({"prior": Path("gone.safetensors")}, FileError, "could not read gone.safetensors"),
         ({"prior": example.WEIGHTS}, FileError, "not an AGOP file"),
         ({"size": "16"}, AGOPError, "the prior is for images of shape"),
         ({"size": "large"}, InputError, "HEIGHTxWIDTH"),
@@ -41,7 +40,7 @@ class Bomb:
 
 @pytest.mark.parametrize("name", ["weights.pth", "weights.pt", "weights.bin", "weights.safetensors"])
 @pytest.mark.parametrize("option", ["weights", "prior"])
-def test_pickle_is_never_read(tmp_path, monkeypatch, name, option):
+def test_code_in_a_pickle_never_runs(tmp_path, monkeypatch, name, option):
     monkeypatch.chdir(tmp_path)
     torch.save({"fc.weight": Bomb()}, name)
     with pytest.raises(AGOPError):
@@ -49,11 +48,21 @@ def test_pickle_is_never_read(tmp_path, monkeypatch, name, option):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_hugging_face_folder_with_pickled_weights_raises(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ModelError, match=r"has no model\.safetensors"):
-        load_session(f"hf:{tmp_path}")
+def test_code_in_a_hugging_face_folder_never_runs(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    transformers.ResNetConfig(embedding_size=4, hidden_sizes=[4], depths=[1]).save_pretrained(tmp_path)
+    torch.save({"fc.weight": Bomb()}, "pytorch_model.bin")
+    with pytest.raises(ModelError, match="Weights only load failed"):
+        load_session(f"hf:{tmp_path}", size="32", mean="0", std="1")
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_state_dict_that_agop_explain_reads_is_read(tmp_path):
+    weights = tmp_path / "w.pth"
+    torch.save({"state_dict": {f"model.{n}": v for n, v in example.network().state_dict().items()}}, weights)
+    session = load_session(**example.ARGUMENTS | {"model": "agop.networks:CNN8by8", "weights": weights})
+    assert fingerprint(session.explainer.model) == fingerprint(example.network())
 
 
 def test_prior_of_other_weights_warns(tmp_path):

@@ -13,7 +13,7 @@ from agop.app import example
 from agop.app.folder import write_zip
 from agop.app.uploads import FORMATS, MOST_FILES
 from agop.cli.app import load_session
-from agop.errors import AGOPError, InputError
+from agop.errors import AGOPError, AGOPWarning, InputError
 
 
 def test_methods_that_need_a_prior_are_offered_only_with_one(session):
@@ -69,7 +69,8 @@ class Flat(torch.nn.Module):
 
 def test_failing_method_is_skipped_and_one_logit_means_two_classes(tmp_path):
     change = {"model": f"{__name__}:Flat", "prior": None, "layer": None, "names": None}
-    session = load_session(**example.ARGUMENTS | change)
+    with pytest.warns(AGOPWarning, match="random weights"):
+        session = load_session(**example.ARGUMENTS | change)
     assert session.classes == 2
     outcome = session.explain(example.images(), ["vanilla", "gradcam"])
     assert len(outcome.skipped) == 1
@@ -91,7 +92,8 @@ def test_download_is_the_folder_that_explain_writes_without_bad_files(session, t
         archive.extractall(tmp_path / "out")
     folder = tmp_path / "out" / "explanations"
     pictures = ["L-1.png", "L-1-2.png", example.images()[1].name]
-    assert {path.name for path in folder.iterdir()} == {*pictures, "maps.safetensors", "manifest.json"}
+    assert {path.name for path in (folder / "overlays").iterdir()} == set(pictures)
+    assert {path.name for path in folder.iterdir()} == {"overlays", "maps.safetensors", "manifest.json", "index.html"}
     maps = load_file(folder / "maps.safetensors")
     assert maps.keys() == {"vanilla", "agop-weighted"}
     torch.testing.assert_close(maps["vanilla"][1], outcome.results[1].maps["vanilla"])
@@ -100,5 +102,9 @@ def test_download_is_the_folder_that_explain_writes_without_bad_files(session, t
     assert manifest["classes"] == ["T", "L"]
     assert manifest["skipped"] == outcome.skipped
     assert str(tmp_path) not in (folder / "manifest.json").read_text()
-    others = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent not in (folder, tmp_path)]
+    others = [
+        path
+        for path in tmp_path.rglob("*")
+        if path.is_file() and folder not in path.parents and path.parent != tmp_path
+    ]
     assert [path.suffix for path in others] == [".zip"]

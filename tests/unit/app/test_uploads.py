@@ -1,7 +1,6 @@
 """Uploaded files: which images are read, and how others are rejected."""
 
 import io
-import zlib
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from PIL import Image
 from agop.app.uploads import FORMATS, MOST_BYTES, read_upload
 from agop.errors import FileError
 from agop.pictures.preprocessing import Preprocessing
+from tests.image_files import POSTSCRIPT, png_header
 
 RGB = Preprocessing((16, 16))
 GRAY = Preprocessing((16, 16), gray=True)
@@ -53,16 +53,6 @@ def test_first_frame_of_an_animation_is_read(tmp_path):
     assert np.asarray(read_upload(tmp_path / "a.gif", GRAY)).mean() == 200
 
 
-def png_header(width, height):
-    """A PNG file that claims this size and has almost no data: decoding it raises another error."""
-
-    def chunk(kind, data):
-        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
-
-    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, 0, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
-
-
 def file_bytes(pixels, kind):
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, kind)
@@ -71,7 +61,6 @@ def file_bytes(pixels, kind):
 
 NOISE = file_bytes(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8), "PNG")
 FLOATS = file_bytes(np.linspace(0, 1, 256).reshape(16, 16).astype(np.float32), "TIFF")
-POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 
 
 @pytest.mark.parametrize(

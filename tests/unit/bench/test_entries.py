@@ -4,11 +4,8 @@ import pytest
 import torch
 
 import agop
-from agop.bench.controls import FIXED_MAPS, centre, mean_mask
 from agop.bench.entries import BASELINES, Entries
 from agop.errors import InputError, UnknownNameError
-from agop.methods import Job
-from agop.runs.controls import CONTROLS
 from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
 
@@ -28,6 +25,9 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert entries.entry("vanilla").method.name == "vanilla"
     assert entries.entry("gradcam").layer == "layer4"
     assert entries.entry("gradcam@layer2").layer == "layer2"
+    own = entries.entry("gradcam:layer=layer3")
+    assert (own.method.layer, own.layer) == ("layer3", None)
+    assert entries.entry("integrated-gradients:steps=7@black").method.steps == 7
     assert entries.entry("agop-global").prior is entries.priors["checkpoint"]
     assert entries.entry("agop-global@training").prior is entries.priors["training"]
     assert entries.entry("mean-mask").method.name == "mean-mask"
@@ -56,21 +56,6 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
 def test_unknown_names_and_variants_raise(entries, name, error, message):
     with pytest.raises(error, match=message):
         entries.entry(name)
-
-
-def test_fixed_maps_are_controls_and_do_not_depend_on_the_image():
-    assert set(CONTROLS) - set(agop.methods.names()) == set(FIXED_MAPS)
-    masks = torch.zeros(4, 6, 8, dtype=torch.bool)
-    masks[:2, 1, 1] = True
-    job = Job(torch.randn(3, 3, 6, 8), None, 3)
-    maps = mean_mask(masks).maps(job)
-    assert maps.shape == (3, 6, 8)
-    assert maps[2, 1, 1] == 0.5
-    assert maps.sum() == 1.5
-    blob = centre(masks).maps(job)
-    torch.testing.assert_close(blob, blob.flip(1).flip(2))
-    assert blob[0].argmax() in (2 * 8 + 3, 2 * 8 + 4, 3 * 8 + 3, 3 * 8 + 4)
-    assert blob[0, 0, 0] < 1.001 * blob.min() < 0.3 * blob.max()
 
 
 @pytest.mark.parametrize("baseline", ["black", None, torch.zeros(0, 3, 8, 8), torch.zeros(3, 8, 9)])

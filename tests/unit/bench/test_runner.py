@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import agop
 from agop.bench.cell import run_cells
-from agop.bench.run_folder import begin
+from agop.bench.run_folder import run_folder
 from agop.bench.runner import cells_of_rank
 from agop.errors import FileError, InputError
 from agop.runs.gallery import Gallery
@@ -203,9 +203,9 @@ def test_second_call_computes_nothing_and_a_truncated_row_file_is_restored(home,
     rows = (copy / "rows.jsonl").read_bytes()
     (copy / "rows.jsonl").write_bytes(rows[: len(rows) // 2])
     assert len(read(copy)) == rows.count(b"\n")
-    assert same_rows(copy, whole)
     before = {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")}
     run_checked(*QUICK, "--out", copy, folder=home)
+    assert same_rows(copy, whole)
     assert {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")} == before
 
 
@@ -232,11 +232,11 @@ def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
 
 def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp_path, monkeypatch):
     other = RunSpec("xai-tris", ("linear",), ("correlated",), 1, ("vanilla",), ("iou",))
-    with pytest.raises(InputError, match="seeds: 2 there, 1 here"):
-        begin(other, whole, rank=1)
-    monkeypatch.setattr("agop.bench.run_folder._SPEC_SECONDS", 0)
+    with pytest.raises(InputError, match="seeds: 2 there, 1 here"), run_folder(other, whole, rank=1):
+        pass
+    monkeypatch.setattr("agop.bench.run_folder._START_SECONDS", 0)
     with pytest.raises(InputError, match=r"rank 1 sees no .*all machines share"):
-        begin(other, tmp_path / "elsewhere", rank=1)
+        run_folder(other, tmp_path / "elsewhere", rank=1).__enter__()
 
 
 def test_user_scenario_with_its_own_background_runs_beside_the_others(tmp_path):

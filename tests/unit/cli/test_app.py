@@ -13,6 +13,8 @@ from tests.command import error_of, run
     ("options", "message"),
     [
         (("--prior", example.PRIOR, "--gray", "--size", "8"), "--prior, --size, --gray without a model: pass a model"),
+        (("--scale", "shared"), "no scale is named 'shared'"),
+        (("--num-classes", "5"), "--num-classes without a model: pass a model"),
         (("--host", "nowhere.invalid", "--port", "0"), "unknown host 'nowhere.invalid'"),
         (("--host", "a" * 70, "--port", "0"), f"unknown host '{'a' * 70}'"),
     ],

@@ -1,6 +1,8 @@
 """Commands on real files."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -16,12 +18,22 @@ from agop.cli.options import preprocessing
 from agop.networks import load_model
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
+from agop.report.advice import advice
+from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.scenarios import xai_tris
 from tests.command import error_of, run, run_checked
 from tests.image_files import save
 
 MODEL = ("agop.networks:CNN8by8", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5")
+EXITS_LATER = """
+import sys, torch
+def make():
+    sys.exit("usage: train.py")
+class Forward(torch.nn.Module):
+    def forward(self, x):
+        sys.exit(3)
+"""
 HOW = Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
 
 
@@ -37,7 +49,9 @@ def folder(tmp_path_factory):
     (folder / "raises.py").write_text("def make():\n    1 / 0\ndef needs(x):\n    pass\n")
     (folder / "broken_syntax.py").write_text("def make(:\n")
     (folder / "needs_package.py").write_text("import no_such_package\n")
-    assert "of 60" in run_checked("fit", MODEL[0], "data", *MODEL[1:], "--per-class", folder=folder).stdout
+    (folder / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    (folder / "exits_later.py").write_text(EXITS_LATER)
+    assert "of 60" in run_checked("fit", MODEL[0], "data", *MODEL[1:], folder=folder).stdout
     return folder
 
 
@@ -60,10 +74,10 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
     manifest = json.loads((folder / "one" / "manifest.json").read_text())
     assert manifest["prior_provenance"]["kind"] == "one checkpoint"
     for entry in manifest["images"]:
-        assert set(entry) == {"file", "picture", "predicted", "probability", "target"}
+        assert set(entry) == {"file", "picture", "predicted", "probability", "target", "label"}
         assert 0.5 <= entry["probability"] <= 1
         with Image.open(folder / "one" / entry["picture"]) as picture:
-            assert picture.width == picture.height >= 192
+            assert picture.width > picture.height >= 192
     images = torch.stack([HOW.tensor(HOW.picture(folder / entry["file"])) for entry in manifest["images"]])
     assert images.shape == (31, 1, 8, 8)
     prior = agop.AGOP.load(folder / "prior.safetensors")
@@ -76,15 +90,28 @@ def test_several_methods_make_a_sheet_and_equal_names_keep_their_folders(folder)
     result = run_checked(
         "explain", MODEL[0], "data/class1/001.png", "twin", *MODEL[1:], "--prior", "prior.safetensors",
         "--out", "sheet", "--method", "gradcam", "--method", "agop-global", "--method", "vanilla",
-        "--layer", "conv2", "--target", "1", folder=folder,
+        "--layer", "conv2", "--target", "class1", folder=folder,
     )  # fmt: skip
     assert "5×5 for 8×8" in result.stderr
     manifest = json.loads((folder / "sheet" / "manifest.json").read_text())
-    assert [entry["picture"] for entry in manifest["images"]] == ["data/class1/001.png", "twin/001.png"]
-    assert [entry["target"] for entry in manifest["images"]] == [1, 1]
+    assert [entry["picture"] for entry in manifest["images"]] == [
+        "overlays/data/class1/001.png", "overlays/twin/001.png",
+    ]  # fmt: skip
+    assert [(entry["label"], entry["target"]) for entry in manifest["images"]] == [(1, 1), (None, 1)]
     assert manifest["methods"]["gradcam"] == {"layer": "conv2"}
-    with Image.open(folder / "sheet" / "twin" / "001.png") as picture:
+    with Image.open(folder / "sheet" / "overlays" / "twin" / "001.png") as picture:
         assert picture.width > 4 * 192 > picture.height
+
+
+@pytest.mark.filterwarnings("ignore:the map of layer")
+def test_all_methods_and_options_in_their_names(folder):
+    arguments = ("explain", MODEL[0], "data/class0/000.png", *MODEL[1:], "--method", "smoothgrad:samples=2", "--method")
+    run_checked(*arguments, "all", "--out", "all", folder=folder)
+    methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
+    assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(with_prior=False)]
+    assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
+    run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
+    assert set(agop.methods.names()) < load_file(folder / "all" / "maps.safetensors").keys()
 
 
 def test_fit_skips_unreadable_images_with_a_warning(folder):
@@ -94,25 +121,23 @@ def test_fit_skips_unreadable_images_with_a_warning(folder):
     result = run_checked("fit", MODEL[0], *arguments, folder=folder)
     assert "1 of 2" in result.stdout
     assert "text.png can't be read as an image" in result.stderr
-    assert "1 class folder" in result.stderr
+    assert "mixed has 1 class folder (a), the model 2 classes: images are counted without labels" in result.stderr
+    assert "accuracy: unknown" in result.stdout
 
 
 def test_exception_of_the_model_is_one_line_without_AGOP_TRACEBACK(folder):
     (folder / "bug.py").write_text(
         "import torch\nclass M(torch.nn.Module):\n    def forward(self, x):\n        {}['key']\n"
     )
-    result = run("fit", "bug:M", "data", "--size", "8", folder=folder)
+    arguments = ("fit", "bug:M", "data", "--size", "8", "--mean", "0", "--std", "1")
+    result = run(*arguments, folder=folder)
     assert result.stderr == "error: KeyError: 'key' (set AGOP_TRACEBACK=1 for the traceback)\n"
     with pytest.raises(KeyError):
-        run("fit", "bug:M", "data", "--size", "8", folder=folder, AGOP_TRACEBACK="1")
+        run(*arguments, folder=folder, AGOP_TRACEBACK="1")
 
 
-def test_version_list_and_help():
+def test_version_and_help():
     assert run("--version", folder=".").stdout == f"agop {agop.__version__}\n"
-    names = run("list", folder=".").stdout
-    for registry in (agop.methods, agop.metrics, agop.scenarios):
-        assert all(name in names for name in registry.names())
-    assert "torchvision:NAME" in names
     assert "explain" in run("--help", folder=".").stdout
     code = "import sys; from agop.cli import main; assert not {'torch', 'gradio'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -135,15 +160,23 @@ def test_version_list_and_help():
         (["fit", "raises.py:make", "data"], "omit the .py"),
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
-        (["fit", "agop.networks:CNN8by8", "data", "--classes", "5"], "--classes is for a library's models"),
+        (["fit", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0): move what it runs"),
+        (["explain", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0)"),
+        (["explain", "exits_later:make", "data"], "exits_later:make raised SystemExit: usage: train.py"),
+        (["explain", "exits_later:Forward", "data"], "the model calls sys.exit(3) in its forward pass: remove it"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "exits:Method"], "exits can't be imported"),
+        (["fit", "agop.networks:CNN8by8", "data", "--num-classes", "5"], "--num-classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.networks:CNN8by8", "nothing.png"], "nothing.png does not exist"),
         (["explain", "agop.networks:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "agop-global"], "agop-global needs a prior"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--prior", "w.pt"], "w.pt is not an AGOP file"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "5"], "target 5 of sample 0"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "x"], "no class is named 'x'"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--names", "raises.py"], "has 4 class names, the model 2"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "vanilla:steps=2"], "vanilla has no options"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "gradcam", "--layer", "conv9"], "no layer 'conv9'"),
-        (["explain", *MODEL[:1], "data", *MODEL[1:], "--out", "w.pt"], "could not write w.pt"),
+        (["explain", *MODEL[:1], "data", *MODEL[1:], "--out", "w.pt"], "w.pt isn't a writable folder"),
         (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of the files could be read"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--device", "cuda"], "cuda"),
     ],
@@ -152,17 +185,26 @@ def test_mistakes_are_one_line_without_a_traceback(folder, arguments, message):
     assert message in error_of(*arguments, folder=folder)
 
 
-def test_evaluate_scores_images_with_masks_and_writes_a_run(folder):
+@pytest.fixture(scope="module")
+def images_and_masks(folder):
+    """Folders of twenty test images with their masks."""
     _, _, test = xai_tris("linear")
     for index in range(20):
         name = f"class{int(test.labels[index])}/{index:03d}.png"
         save(folder / "images" / name, (test.images[index, 0] * 0.5 + 0.5) * 255)
         save(folder / "masks" / name, test.masks[index] * 255)
+    return test
+
+
+def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_masks):
+    test = images_and_masks
     result = run_checked(
         "evaluate", MODEL[0], "images", "masks", *MODEL[1:], "--prior", "prior.safetensors", "--method", "vanilla",
         "--method", "agop-global", "--metric", "energy", "--out", "evaluated", folder=folder,
     )  # fmt: skip
     assert "page: agop report evaluated" in result.stdout
+    assert f"In short: {advice(Run(folder / 'evaluated'))}\n" in result.stdout
+    assert re.search(r"^mean-mask +0\.\d{3} \[0\.\d{3}, ", result.stdout, re.MULTILINE)
     rows = [json.loads(line) for line in (folder / "evaluated" / "rows.jsonl").read_text().splitlines()]
     energy = {row["method"]: row["value"] for row in rows if row["metric"] == "energy"}
     prior = agop.AGOP.load(folder / "prior.safetensors")
@@ -181,3 +223,30 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder):
     for name, picture in zip(names, gallery.pictures, strict=True):
         file = np.asarray(Image.open(folder / "images" / name)).astype(int)
         assert np.abs(file - picture[..., 0]).max() <= 1
+
+
+def accuracy_of(folder, *options):
+    """Accuracy that `agop evaluate` reports for some images of class 1, with the folder of class 0 removed."""
+    arguments = (MODEL[0], "part", "masks", *MODEL[1:], "--method", "random", "--metric", "energy", "--no-controls")
+    output = run_checked("evaluate", *arguments, *options, "--out", "part-scores", folder=folder).stdout
+    assert "mean-mask" not in output
+    return Run(folder / "part-scores").estimate("part", "given", "model", "accuracy").mean
+
+
+def test_folder_of_a_missing_class_does_not_shift_the_others(folder, images_and_masks):
+    (folder / "names.txt").write_text("class0\nclass1\n")
+    (folder / "reversed.txt").write_text("class1\nclass0\n")
+    shutil.copytree(folder / "images" / "class1", folder / "part" / "class1")
+    message = "the model has 2 classes, but the images have folders for 1 (class1): pass --names FILE"
+    assert message in error_of("evaluate", MODEL[0], "part", "masks", *MODEL[1:], folder=folder)
+    rejected = error_of("fit", MODEL[0], "part", *MODEL[1:], folder=folder)
+    assert "part has 1 class folder (class1), the model 2 classes" in rejected
+    right = accuracy_of(folder, "--names", "names.txt")
+    assert right > 0.5
+    assert accuracy_of(folder, "--prior", "prior.safetensors") == right
+    assert accuracy_of(folder, "--prior", "prior.safetensors", "--names", "reversed.txt") == pytest.approx(1 - right)
+    arguments = ("part", *MODEL[1:], "--names", "names.txt", "--out", "part.safetensors")
+    counted = run_checked("fit", MODEL[0], *arguments, folder=folder).stdout
+    count = len(list((folder / "part").rglob("*.png")))
+    assert f"{round(right * count)} of {count} images counted" in counted
+    assert agop.AGOP.load(folder / "part.safetensors").class_names == ("class0", "class1")

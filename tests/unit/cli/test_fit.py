@@ -1,13 +1,16 @@
-"""`agop fit` warns about a model whose accuracy looks like chance."""
+"""`agop fit`: what it checks before its pass, and what it prints."""
 
 import numpy as np
 import pytest
 import torch
 
+import agop
+from agop.cli.first_look import chance
 from agop.pictures.folders import ClassFolders
 from agop.pictures.preprocessing import Preprocessing
-from tests.command import run_checked
-from tests.image_files import save
+from agop.statistic.concentration import Overview
+from tests.command import error_of, run_checked
+from tests.image_files import save, save_random
 
 NETWORK = """
 import torch
@@ -38,32 +41,118 @@ def folder(tmp_path_factory):
     return folder
 
 
-def warnings_of_fit(folder, right, *options, data="photos"):
+HOW = ("--size", "8", "--mean", "0", "--std", "1")
+
+
+def arguments(folder, right, *options, data="photos", how=HOW):
     torch.save({"right": torch.tensor(right)}, folder / "w.pth")
-    result = run_checked("fit", "chance_network:Brightest", data, "--size", "8", *options, folder=folder)
-    assert "wrote prior.safetensors" in result.stdout
-    return result.stderr
+    return ("fit", "chance_network:Brightest", data, *how, "--weights", "w.pth", "--out", "p.safetensors", *options)
 
 
-def test_an_accuracy_like_chance_warns(folder):
-    stderr = warnings_of_fit(folder, 0.4, "--weights", "w.pth")
-    assert "the model classifies 40 % of the images correctly, hardly better than chance for 3 classes" in stderr
-    assert "--weights" not in stderr
-    assert "are the class folders a, b, c its classes 0, 1, … in this order" in stderr
-
-
-def test_missing_weights_are_suggested_as_the_cause(folder):
-    (folder / "chance_network.py").write_text(NETWORK.replace("zeros(())", "full((), 0.3)"))
-    assert "did you forget --weights" in warnings_of_fit(folder, 0.4)
+def fit(folder, *options, **choices):
+    """Result of the command, and the AGOP that it wrote."""
+    result = run_checked(*arguments(folder, *options, **choices), folder=folder)
+    return result, agop.AGOP.load(folder / "p.safetensors")
 
 
 @pytest.mark.parametrize(
-    ("right", "options", "data"),
-    [(0.6, (), "photos"), (0.4, ("--all-samples",), "photos"), (0.4, (), "few")],
+    ("correct", "seen", "classes", "like_chance"),
+    [
+        (16, 100, 10, True), (18, 100, 10, True), (19, 100, 10, False), (54, 100, 2, True), (55, 100, 2, False),
+        (10, 100, 1000, True), (11, 100, 1000, False), (0, 20, 3, True), (0, 19, 3, False),
+    ],
+)  # fmt: skip
+def test_an_accuracy_is_like_chance_up_to_a_tenth_of_the_way_to_1(folder, correct, seen, classes, like_chance):
+    images = ClassFolders(folder / "photos", Preprocessing())
+    assert bool(chance(correct, seen, classes, images, None)) == like_chance
+
+
+def test_an_accuracy_like_chance_raises_and_with_force_warns(folder):
+    message = error_of(*arguments(folder, 0.3), folder=folder)
+    assert "the model classifies 30 % of 30 images correctly, hardly better than chance for 3 classes" in message
+    assert "are the class folders a, b, c its classes 0, 1, … in this order" in message
+    assert "--weights" not in message
+    assert "(--force fits anyway)" in message
+    assert not (folder / "p.safetensors").exists()
+    result, prior = fit(folder, 0.3, "--force")
+    assert "accuracy: 30.0 %" in result.stdout
+    assert result.stderr.count("hardly better than chance") == 1
+    assert prior.count == 9
+
+
+def test_missing_weights_are_suggested_as_the_cause(folder):
+    message = error_of("fit", "chance_network:Brightest", "photos", *HOW, folder=folder)
+    assert "did you forget --weights" in message
+
+
+@pytest.mark.parametrize(
+    ("right", "options", "data", "line"),
+    [
+        (0.6, (), "photos", "18 of 30 images counted; accuracy: 60.0 %"),
+        (0.3, ("--all-samples",), "photos", "30 of 30 images counted; accuracy: 30.0 %"),
+        (0.4, (), "few", "3 of 9 images counted; accuracy: 33.3 %"),
+    ],
     ids=["better", "all samples", "few images"],
 )
-def test_better_models_few_images_and_all_samples_do_not_warn(folder, right, options, data):
-    assert warnings_of_fit(folder, right, "--weights", "w.pth", *options, data=data) == ""
+def test_better_models_all_samples_and_few_images_are_fitted_and_the_accuracy_is_printed(
+    folder, right, options, data, line
+):
+    result, prior = fit(folder, right, *options, data=data)
+    assert line in result.stdout
+    assert f"{prior.count} samples were counted, which is few: use 100 or more" in result.stderr
+    assert result.stderr.count("warning:") == 1
+
+
+def test_a_folder_of_class_folders_too_high_raises(folder):
+    for split in ("train", "val"):
+        for name in "abc":
+            save(folder / "high" / split / name / "0.png", np.zeros((8, 8, 3)))
+    message = error_of(*arguments(folder, 1.0, data="high"), folder=folder)
+    assert "high has 2 class folders (train, val), the model 3 classes: did you mean high/train or high/val" in message
+    save(folder / "low" / "a" / "0.png", np.zeros((8, 8, 3)))
+    message = error_of(*arguments(folder, 1.0, data="low"), folder=folder)
+    assert "low has 1 class folder (a), the model 3 classes: pass a folder with one folder per class" in message
+    result, _ = fit(folder, 1.0, "--force", data="low")
+    assert "low has 1 class folder (a), the model 3 classes" in result.stderr
+
+
+def test_images_without_class_folders_are_fitted_if_all_samples_count(folder):
+    save_random(folder / "loose", "1.png", "2.png", "deep/3.png", shape=(8, 8, 3))
+    message = error_of(*arguments(folder, 1.0, data="photos/a"), folder=folder)
+    assert "photos/a has no images in class folders" in message
+    assert "pass --all-samples to count images without labels" in message
+    result, prior = fit(folder, 1.0, "--all-samples", data="loose")
+    assert "3 of 3 images counted; accuracy: unknown, there are no labels" in result.stdout
+    assert (prior.count, prior.class_names, prior.provenance.accuracy) == (3, (), None)
+
+
+def test_small_images_are_enlarged_only_on_request(folder):
+    message = error_of(*arguments(folder, 0.6, data="few", how=HOW[2:]), folder=folder)
+    assert "the images are about 8×8, and would be enlarged to 224×224" in message
+    assert "--size 8x8 or --size 224x224" in message
+    assert "enlarged" not in fit(folder, 0.6, data="few", how=("--size", "16", *HOW[2:]))[0].stderr
+    result, prior = fit(folder, 0.6, "--force", data="few", how=HOW[2:])
+    assert "would be enlarged to 224×224" in result.stderr
+    assert prior.diagonal.shape == (3, 224, 224)
+
+
+def test_one_diagonal_per_class_is_kept_by_default_and_the_concentration_is_printed(folder):
+    result, prior = fit(folder, 0.6)
+    assert prior.class_counts.tolist() == [6, 6, 6]
+    assert Overview.of(prior).line in result.stdout
+    assert fit(folder, 0.6, "--no-per-class")[1].class_diagonals is None
+
+
+def test_large_diagonals_per_class_are_not_kept_by_default(folder):
+    (folder / "many_classes.py").write_text(
+        "from torch import nn\n"
+        "def model():\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 1400, bias=False))\n"
+    )
+    options = ("--size", "64", *HOW[2:], "--all-samples", "--out", "many.safetensors")
+    result = run_checked("fit", "many_classes:model", "photos/a", *options, folder=folder)
+    assert "those of 1,400 classes take 131 MiB (--per-class keeps them)" in result.stdout
+    assert agop.AGOP.load(folder / "many.safetensors").class_diagonals is None
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4, 40])

@@ -37,3 +37,20 @@ def test_the_format_follows_the_extension_and_defaults_to_html(tmp_path):
     run_checked("report", tmp_path, "--out", "it.HTM", folder=tmp_path)
     assert (tmp_path / "it.HTM").read_text() == page
     assert "it.docx doesn't end in .html" in error_of("report", tmp_path, "--out", "it.docx", folder=tmp_path)
+
+
+def test_reports_replace_earlier_ones_but_neither_the_run_nor_other_files(tmp_path):
+    write_xai_tris(tmp_path / "run", seeds=1)
+    for out in ((), ("--out", "it.md"), ("--out", "it.tex"), ("--out", "it.csv"), ("--out", "run/it.json")):
+        first, second = (run_checked("report", "run", *out, folder=tmp_path).stdout for _ in range(2))
+        assert first == second
+    spec = (tmp_path / "run" / "spec.json").read_bytes()
+    for force in ((), ("--force",)):
+        message = error_of("report", "run", "--out", "run/spec.json", *force, folder=tmp_path)
+        assert "run/spec.json is one of the inputs" in message
+    assert (tmp_path / "run" / "spec.json").read_bytes() == spec
+    (tmp_path / "mine.html").write_text("<!DOCTYPE html>\n<html lang='en'>mine")
+    assert "mine.html already exists" in error_of("report", "run", "--out", "mine.html", folder=tmp_path)
+    assert "mine" in (tmp_path / "mine.html").read_text()
+    run_checked("report", "run", "--out", "mine.html", "--force", folder=tmp_path)
+    assert (tmp_path / "mine.html").read_bytes() == (tmp_path / "run" / "index.html").read_bytes()

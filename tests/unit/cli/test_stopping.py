@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
 
 import agop
+from agop.cli.main import main
 from agop.cli.stopping import deferred_signals, sigterm_as_interrupt
 from agop.networks import CNN8by8
 from tests.command import WIDE, error_of, run
@@ -18,6 +20,7 @@ from tests.image_files import save_random
 PART = "prior.part-rank0.safetensors"
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 HOW = ("--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5", "--batch-size", "1")
+PREPARED = "images: 8×8 gray, mean 0.5, std 0.5 (from options)\n"
 NETWORKS = """
 import os, signal, time
 from pathlib import Path
@@ -56,8 +59,8 @@ def folder(tmp_path):
     ("arguments", "message", "unwritten"),
     [
         ("fit networks:Stopped data --all-samples", "nothing was written to prior.safetensors", "*.safetensors"),
-        ("explain networks:Stopped data", "finished images stay in explanations/, without maps.safetensors and "
-         "manifest.json", "explanations/manifest.json"),
+        ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
+         "maps.safetensors", "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
          "no scores were written to runs/evaluation", "runs"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",
@@ -67,7 +70,7 @@ def folder(tmp_path):
 )  # fmt: skip
 def test_a_stopped_command_says_what_is_kept(folder, number, arguments, message, unwritten):
     result = run(*arguments.split(), *HOW, folder=folder, SIGNAL=str(int(number)))
-    assert (result.returncode, result.stdout) == (130, "")
+    assert (result.returncode, result.stdout) == (130, PREPARED)
     assert result.stderr.strip() == f"stopped: {message}"
     assert not list(folder.glob(unwritten))
     if PART in message:
@@ -94,6 +97,17 @@ def test_the_first_sigterm_interrupts_and_the_old_handler_returns_after_errors()
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
+def test_sigterm_is_not_ignored_after_a_command_failed(monkeypatch, capsys):
+    """It's ignored only while the error is printed: torchrun must be able to end the process afterwards."""
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(sys, "argv", ["agop", "report", "missing"])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "missing" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_deferred_signals_arrive_after_the_block(number):
     deferred = deferred_signals()
@@ -117,7 +131,7 @@ def stop_process(*arguments, folder, when, before=("-m", "agop")):
     assert process.poll() is None, process.communicate()
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=120)
-    assert stdout == ""
+    assert stdout == PREPARED
     return process.returncode, stderr
 
 

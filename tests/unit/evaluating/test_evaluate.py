@@ -3,6 +3,7 @@
 import itertools
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from agop import metrics
 from agop.errors import InputError, PriorError
 from agop.evaluating.scoring import Entry, score
 from agop.pictures.heat import pixels
+from agop.report.formats import registry
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
 from agop.runs.spec import RunSpec
@@ -53,17 +55,26 @@ def test_scores_equal_those_of_explain_and_the_metrics(model, prior):
     row = next(r for r in evaluation.rows() if r["method"] == "gradcam" and r["metric"] == "iou")
     assert row["value"] == pytest.approx(float(evaluation.scores["gradcam"]["iou"].nanmean()))
     assert evaluation.milliseconds["gradcam"] > 0
-    table = str(evaluation)
-    assert len(table.splitlines()) == 3
-    assert "Energy-GT" in table
-    assert "agop-weighted" in table
 
 
 def test_default_is_every_runnable_method_and_every_metric(model, prior):
-    assert list(agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou").scores) == agop.methods.names()
+    every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False)
+    assert list(every.scores) == agop.methods.names()
     without = agop.evaluate(model, IMAGES, MASKS)
     assert set(agop.methods.names()) - set(without.scores) == {"agop-weighted", "agop-global"}
     assert list(without.scores["vanilla"]) == metrics.default_names()
+
+
+def test_controls_are_scored_beside_the_methods(model, tmp_path):
+    """One mask for all images: only the mean mask shows that a map of it says nothing about the model."""
+    evaluation = evaluate(model, metrics=["iou", "energy"])
+    assert list(evaluation.scores) == ["vanilla", "centre", "mean-mask"]
+    assert (evaluation.scores["mean-mask"]["energy"] == 1).all()
+    assert list(evaluate(model, controls=False).scores) == ["vanilla"]
+    evaluation.save(tmp_path / "run")
+    page = registry.get("html")(Run(tmp_path / "run"))
+    assert "the mean mask of the evaluated images" in page
+    assert "mean mask of the training data" not in page
 
 
 def test_undefined_scores_are_counted_with_their_reason(model):
@@ -98,8 +109,16 @@ def test_table_shows_the_accuracy_and_the_number_of_undefined_scores(model):
 
 def test_methods_may_be_configured_and_masks_have_any_dtype(model):
     evaluation = evaluate(model, MASKS.bfloat16(), agop.methods.IntegratedGradients(steps=2), labels=LABELS)
-    assert {name: list(scores) for name, scores in evaluation.scores.items()} == {"integrated-gradients": ["iou"]}
+    assert list(evaluation.scores["integrated-gradients"]) == ["iou"]
     assert evaluation.accuracy == accuracy(model)
+
+
+@pytest.mark.parametrize("target", [np.int64(1), torch.tensor(1), [1] * 6], ids=repr)
+def test_target_is_an_integer_of_any_library_or_one_per_image(model, target):
+    scores = [evaluate(model, target=each, metrics=["energy", "deletion"]).scores["vanilla"] for each in (1, target)]
+    assert all(torch.equal(scores[0][metric], scores[1][metric]) for metric in ("energy", "deletion"))
+    gradients = [agop.input_gradients(model, IMAGES, each).values for each in (1, target)]
+    assert torch.equal(*gradients)
 
 
 class Nameless(agop.methods.Method):
@@ -156,7 +175,7 @@ def test_evaluation_is_saved_as_a_run_with_its_scores_and_samples(model, prior, 
         assert run.estimate("mine", "given", method, "milliseconds").mean == evaluation.milliseconds[method]
     assert run.estimate("mine", "given", "model", "accuracy").mean == accuracy(model)
     assert run.spec.steps == 7
-    assert "set to 0 in 7 steps" in run.about["metrics"]["deletion"]["what"]
+    assert "set to 0 in 7 steps" in run.about.metrics["deletion"].what
     saved = agop.AGOP.load(tmp_path / "run" / "cells" / "mine-given-000" / "agop.safetensors")
     assert torch.equal(saved.diagonal, prior.diagonal)
 
@@ -198,14 +217,28 @@ def test_folder_that_is_not_an_evaluation_is_not_overwritten(model, tmp_path):
     assert [path.name for path in (tmp_path / "run" / "cells").iterdir()] == ["two-given-000"]
 
 
-def test_interrupted_save_never_mixes_old_results_with_new_ones(model, tmp_path, monkeypatch):
+def test_interrupted_save_keeps_the_earlier_evaluation(model, tmp_path, monkeypatch):
     predicted = model(IMAGES).argmax(1)
     evaluate(model, labels=(predicted + 1) % 3).save(tmp_path / "run")
     evaluation = evaluate(model, labels=predicted)
-    monkeypatch.setattr("agop.evaluating.table.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        evaluation.save(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("agop.evaluating.table.collect", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            evaluation.save(tmp_path / "run")
+    assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 0.0
+    evaluation.save(tmp_path / "run")
     assert Run(tmp_path / "run").estimate("own", "given", "model", "accuracy").mean == 1.0
+
+
+def test_leftovers_of_a_killed_evaluation_are_replaced(model, tmp_path):
+    """Killed while writing, and after that: before the files were moved into place."""
+    evaluation = evaluate(model)
+    (tmp_path / "part" / ".new.part" / "cells").mkdir(parents=True)
+    evaluation.save(tmp_path / "whole" / ".new", "killed")
+    assert Run(tmp_path / "whole").spec.scenarios == ("killed",)
+    for folder in ("part", "whole"):
+        evaluation.save(tmp_path / folder, "mine")
+        assert Run(tmp_path / folder).spec.scenarios == ("mine",)
 
 
 def test_model_without_gradients_is_evaluated_by_methods_that_need_none():

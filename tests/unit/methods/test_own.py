@@ -113,12 +113,13 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
     gradients = agop.input_gradients(model, images).values
     torch.testing.assert_close(plain, (gradients * images).abs().sum(1))
     torch.testing.assert_close(squared, plain**2)
-    cubed = agop.explain(model, images, "mine_of_the_tests:cubed")
-    torch.testing.assert_close(cubed, gradients.abs().sum(1) ** 3)
+    for name in ("mine_of_the_tests:cubed", "mine_of_the_tests:Wants:power=3", "mine_of_the_tests:cubed:power=3"):
+        torch.testing.assert_close(agop.explain(model, images, name), gradients.abs().sum(1) ** 3)
+    torch.testing.assert_close(agop.explain(model, images, f"{NAMES[1]}:power=1"), plain)
     longer = agop.explain(model, images, "mine_of_the_tests:longer")
     torch.testing.assert_close(longer, agop.explain(model, images, methods.IntegratedGradients(steps=3)))
     masks = torch.rand(4, 8, 8) < 0.4
-    scored = agop.evaluate(model, images, masks, [NAMES[0], NAMES[1], "vanilla"], metrics=["energy"])
+    scored = agop.evaluate(model, images, masks, [NAMES[0], NAMES[1], "vanilla"], metrics=["energy"], controls=False)
     assert list(scored.scores) == [NAMES[0], NAMES[1], "vanilla"]
     assert "TimesInput" in repr(scored)
 
@@ -131,7 +132,7 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
         ("mine_of_the_tests:number", "is a int: .* agop.methods.Method"),
         ("mine_of_the_tests:function", "is a function: .* agop.methods.Method"),
         ("mine_of_the_tests:Method", "Method has no maps"),
-        ("mine_of_the_tests:Wants", r"needs options .*power.*: create an object"),
+        ("mine_of_the_tests:Wants", r"needs options .*power.*: set them, mine_of_the_tests:Wants:OPTION=VALUE"),
         ("mine_of_the_tests.py:TimesInput", "omit the .py"),
         ("nowhere_at_all:TimesInput", "no module named nowhere_at_all: run this from its folder"),
         ("method_raises:Any", "method_raises can't be imported: ZeroDivisionError: division by zero"),
@@ -144,6 +145,17 @@ def test_classes_and_configured_objects_work_in_explain_and_evaluate(inside):
 def test_invalid_method_names_raise(inside, name, message):
     with pytest.raises(InputError, match=message):
         agop.explain(CNN8by8(), torch.randn(2, 1, 8, 8), name)
+
+
+def test_method_may_have_the_name_of_its_module(inside, tmp_path, monkeypatch):
+    code = MINE.partition("@dataclass(frozen=True)\nclass WithPrior")[0].replace(
+        "times-input-of-the-tests", "same_name"
+    )
+    (tmp_path / "same_name.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):  # the second time, the method is registered
+        assert methods.get("same_name:TimesInput").name == "same_name"
+    assert methods.create("same_name:TimesInput:power=3").power == 3
 
 
 def test_explain_command_takes_own_methods(folder):
@@ -160,7 +172,7 @@ def test_evaluate_command_takes_own_methods(folder):
     options = (*MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy", "--out", "scored")
     result = run("evaluate", MODEL, "pictures", "masks", *options, folder=folder)
     assert result.returncode == 0, result.stderr
-    assert scored_methods(folder / "scored") == set(NAMES)
+    assert scored_methods(folder / "scored") == {*NAMES, "centre", "mean-mask"}
     assert run("report", "scored", folder=folder).returncode == 0
     about = json.loads((folder / "scored" / "about.json").read_text())
     assert about["methods"][NAMES[0]] == "The gradient times the image."

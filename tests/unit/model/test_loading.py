@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save, save_file
 
 import agop
-from agop.errors import AGOPError, FileError, MissingExtraError, ModelError
+from agop.errors import AGOPError, AGOPWarning, FileError, MissingExtraError, ModelError
 from agop.networks import CNN8by8, ResNet18, load_model
 from tests import zoo
 from tests.command import run
@@ -72,6 +72,35 @@ def test_weights_load_from_every_supported_file(tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
 
 
+PREFIXES = ["model.", "net.", "module.", "_orig_mod.", "model._orig_mod.", "anything.deep."]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_one_prefix_before_all_names_is_removed(tmp_path, prefix):
+    """Of a LightningModule's part, of DataParallel, of torch.compile."""
+    source = CNN8by8()
+    torch.save({f"{prefix}{name}": value for name, value in source.state_dict().items()}, tmp_path / "w.pt")
+    loaded = load_model("agop.networks:CNN8by8", tmp_path / "w.pt")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
+
+
+def test_tensors_outside_the_prefix_are_ignored_with_a_warning(tmp_path):
+    state = {f"model.{name}": value for name, value in CNN8by8().state_dict().items()}
+    torch.save(state | {"loss.weight": torch.ones(2)}, tmp_path / "w.pt")
+    with pytest.warns(AGOPWarning, match=r"w\.pt: ignored loss\.weight, which isn't below model\."):
+        load_model("agop.networks:CNN8by8", tmp_path / "w.pt")
+
+
+def test_prefix_that_does_not_match_all_names_or_is_ambiguous_raises(tmp_path):
+    state = CNN8by8().state_dict()
+    first, *others = state
+    torch.save({f"net.{name}": state[name] for name in others}, tmp_path / "lacks.pt")
+    torch.save({f"{part}.{name}": state[name] for part in ("model", "ema") for name in state}, tmp_path / "two.pt")
+    for file, message in (("lacks.pt", f"it lacks {first}$"), ("two.pt", r"below each of ema\., model\.: save one")):
+        with pytest.raises(ModelError, match=message):
+            load_model("agop.networks:CNN8by8", tmp_path / file)
+
+
 class Runs:
     """A pickle that runs code when it is loaded."""
 
@@ -87,7 +116,7 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     Path("text.safetensors").write_text("hello")
     for file, error, message in [
         ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
-        ("other.pt", ModelError, "does not match the model.*it lacks|--classes"),
+        ("other.pt", ModelError, "does not match the model.*it lacks|--num-classes"),
         ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
         ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
@@ -126,7 +155,8 @@ def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
     assert not re.search(r"Errno|IndexError|pop from|run code|\n", message), message
     assert ("is empty" in message) == name.startswith("empty")
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
-    result = run("explain", "agop.networks:CNN8by8", "a.png", "--weights", name, folder=tmp_path)
+    how = ("--size", "8", "--mean", "0", "--std", "1")
+    result = run("explain", "agop.networks:CNN8by8", "a.png", "--weights", name, *how, folder=tmp_path)
     assert result.returncode == 2
     assert result.stderr == f"error: {message.replace(str(path), name)}\n"
 
@@ -134,9 +164,13 @@ def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
 def test_missing_libraries_raise_with_the_command_that_installs_them(monkeypatch):
     for name in ("torchvision", "timm", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]' torch==\d+\.\d+\.\d+$"
+    ):
         load_model("timm:resnet18")
-    with pytest.raises(MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]' torch==[\d.]+$"
+    ):
         load_model("hf:name")
     with pytest.raises(
         ModelError, match=r"^a torchvision model needs torchvision: pip install torchvision torch==\d+\.\d+\.\d+$"
@@ -186,6 +220,17 @@ def test_exported_program_with_a_pickle_raises_and_runs_no_code(where, exported,
     assert not Path("ran").exists()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_incomplete_exported_program_raises_with_the_cause_and_logs_no_traceback(exported, tmp_path, caplog):
+    with zipfile.ZipFile(exported) as whole, zipfile.ZipFile(tmp_path / "cut.pt2", "w") as cut:
+        for name in whole.namelist():
+            if not name.endswith("/weight_1"):
+                cut.writestr(name, whole.read(name))
+    with pytest.raises(ModelError, match=r"cut\.pt2 can't be read as an exported program: .*weight_1: file not found"):
+        load_model(str(tmp_path / "cut.pt2"))
+    assert caplog.records == []
+
+
 def test_hugging_face_folder_loads(tmp_path):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -227,16 +272,18 @@ BESIDE_TORCHVISION = """
         import timm, torchvision
     except Exception as error:
         sys.exit(f"can't be imported: {type(error).__name__}: {error}")
-    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", classes=7)
+    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", num_classes=7)
     ours.load_state_dict(theirs.state_dict())
     torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
     assert load_model("torchvision:resnet18", f"{folder}/thousand.pth").fc.out_features == 1000
     torch.save(timm.create_model("resnet18", num_classes=3).state_dict(), f"{folder}/timm.pth")
-    assert load_model("timm:resnet18", f"{folder}/timm.pth", classes=3).num_classes == 3
-    try:
-        load_model("timm:resnet18")
-    except agop.AGOPError as error:
-        print(error)
+    assert load_model("timm:resnet18", f"{folder}/timm.pth", num_classes=3).num_classes == 3
+    for spec in ("timm:resnet18", "torchvision:resnet19"):
+        try:
+            load_model(spec)
+            sys.exit(f"{spec} was loaded")
+        except agop.AGOPError as error:
+            print(*str(error).split())
 """
 
 
@@ -252,4 +299,8 @@ def test_torchvision_and_timm_models_load_and_a_broken_torchvision_affects_only_
     if result.stderr.startswith("can't be imported"):
         pytest.skip(f"torchvision or timm {result.stderr}")
     assert result.returncode == 0, result.stderr
-    assert "--weights FILE" in result.stdout
+    timm, unknown = result.stdout.splitlines()
+    assert "--weights FILE" in timm
+    assert re.fullmatch(
+        r"no torchvision model is named 'resnet19': did you mean 'resnet18'\? known: resnet18, .*, \d+ more", unknown
+    )

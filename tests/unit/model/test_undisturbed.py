@@ -29,6 +29,8 @@ MODELS = {
     "writes its input": zoo.WritesInput,
     "grows buffers": zoo.GrowsBuffers,
     "resizes a buffer": zoo.ResizesBuffer,
+    "registers its first buffer": zoo.FirstBufferInForward,
+    "draws from NumPy": zoo.NumpyNoise,
     "train() changes weights": WritesWeightsInTrain,
 }
 
@@ -78,6 +80,72 @@ def test_hook_prepare_and_fit_with_a_random_loader_change_nothing(kind):
         agop.prepare(model)
     agop.fit(model, DataLoader(TensorDataset(images, labels), batch_size=2, shuffle=True), only_correct=False)
     assert_same(before, state_of(model))
+
+
+@pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam"])
+@pytest.mark.parametrize("how", ["in place", "data", "replaced"])
+def test_maps_do_not_depend_on_the_batch_size_if_a_forward_pass_writes_buffers(how, method):
+    model, images = zoo.RunningScale(how), zoo.images(6)
+    layer = "body.0" if method == "gradcam" else None
+    maps = [agop.explain(model, images, method, layer=layer, batch_size=rows) for rows in (1, 4, 6)]
+    torch.testing.assert_close(maps[0], maps[2])
+    torch.testing.assert_close(maps[1], maps[2])
+    assert model.scale.item() == 1
+
+
+@pytest.mark.parametrize("build", [zoo.RunningScale, zoo.FirstBufferInForward])
+def test_fit_does_not_depend_on_the_batch_size_if_a_forward_pass_writes_buffers(build):
+    model, options = build(), {"only_correct": False, "progress": False}
+    parts, whole = (agop.fit(model, [zoo.images(6)], **options, batch_size=rows) for rows in (2, 6))
+    torch.testing.assert_close(parts.diagonal, whole.diagonal)
+
+
+def test_numpy_draws_in_a_forward_pass_depend_on_the_seed_only():
+    model, images = zoo.NumpyNoise(), zoo.images()
+
+    def maps(seed):
+        np.random.seed(seed)
+        return agop.explain(model, images, "vanilla")
+
+    first = maps(0)
+    maps(1)
+    assert torch.equal(maps(0), first)
+    assert not torch.equal(maps(1), first)
+    np.random.seed(0)
+    noisy = images + torch.from_numpy(np.random.randn(*images.shape)).float()
+    expected = zoo.per_sample_loop(super_forward(model), noisy)[0].abs().sum(dim=1)
+    torch.testing.assert_close(first, expected)
+
+
+def super_forward(model):
+    """The network without its noise."""
+    return model.body
+
+
+def test_numpy_draws_of_the_model_do_not_change_those_of_the_loader():
+    def loader(drawn):
+        for _ in range(3):
+            drawn.append(np.random.rand())
+            yield zoo.images()
+
+    sequences = []
+    for model in (zoo.build("plain"), zoo.NumpyNoise()):
+        np.random.seed(0)
+        sequences.append([])
+        agop.fit(model, loader(sequences[-1]), only_correct=False, progress=False)
+    assert sequences[0] == sequences[1]
+
+
+def test_other_numpy_generators_are_kept():
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        state = np.random.get_bit_generator().state
+        maps = [agop.explain(zoo.NumpyNoise(), zoo.images(), "vanilla") for _ in range(2)]
+        assert np.random.get_bit_generator().state == state
+    finally:
+        np.random.set_bit_generator(before)
+    assert maps[0].shape == maps[1].shape
 
 
 def test_buffer_with_nan_is_not_written_to():

@@ -7,6 +7,7 @@ import agop
 from agop.errors import LayerError
 from agop.networks import CNN8by8
 from agop.pictures.explained import Explainer
+from agop.pictures.formats import FORMATS
 from tests.image_files import save_random
 
 PREPROCESSING = agop.Preprocessing((8, 8), (0.5,), (0.5,), gray=True)
@@ -30,7 +31,7 @@ def test_unreadable_files_are_skipped_and_results_do_not_depend_on_the_batch_siz
     messages = []
     results = list(explainer.explained(files, messages.append))
     assert [result.path for result in results] == [*files[:2], *files[3:]]
-    assert messages == [f"{files[2]} can't be read as an image: unknown format"]
+    assert messages == [f"{files[2]} can't be read as an image: unknown format, use {', '.join(FORMATS)}"]
     other = Explainer(explainer.model, explainer.methods, PREPROCESSING)
     for one, two in zip(results, other.explained(files, print), strict=True):
         assert (one.path, one.predicted, one.target) == (two.path, two.predicted, two.target)

@@ -1,9 +1,10 @@
 """Colours of a map, and a map over its image."""
 
+import matplotlib
 import numpy as np
 import pytest
 
-from agop.pictures.heat import heat, overlay
+from agop.pictures.heat import COLOUR_MAPS, heat, overlay
 
 
 def test_lightness_increases_with_the_value_and_zero_maps_are_dark():
@@ -11,7 +12,7 @@ def test_lightness_increases_with_the_value_and_zero_maps_are_dark():
     lightness = colours @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(lightness) > 0).all()
     assert heat(np.zeros((3, 3))).max() <= 4
-    assert heat(np.full((1, 1), 1.0), scale=2.0).tolist() == heat(np.array([[1.0, 2.0]]))[:, :1].tolist()
+    assert heat(np.full((1, 1), 1.0), top=2.0).tolist() == heat(np.array([[1.0, 2.0]]))[:, :1].tolist()
 
 
 def test_overlay_shows_the_map_where_it_is_large_and_the_image_elsewhere():
@@ -24,9 +25,27 @@ def test_overlay_shows_the_map_where_it_is_large_and_the_image_elsewhere():
     assert pixels[3, 3].mean() > 80
 
 
-@pytest.mark.parametrize("scale", [None, 4.0])
-def test_overlay_does_not_depend_on_the_unit_of_the_map(scale):
+@pytest.mark.parametrize("top", [None, 4.0])
+def test_overlay_does_not_depend_on_the_unit_of_the_map(top):
     picture = np.random.default_rng(0).integers(0, 255, (5, 5, 3)).astype(np.uint8)
     saliency = np.random.default_rng(1).random((5, 5))
-    other = overlay(picture, 8 * saliency, scale and 8 * scale)
-    assert np.array_equal(overlay(picture, saliency, scale), other)
+    other = overlay(picture, 8 * saliency, top and 8 * top)
+    assert np.array_equal(overlay(picture, saliency, top), other)
+
+
+@pytest.mark.parametrize("name", COLOUR_MAPS)
+def test_colour_maps_are_matplotlibs(name):
+    expected = 255 * matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
+    difference = np.abs(heat(np.linspace(0, 1, 256)[None], 1.0, name)[0] - expected)
+    assert difference.max() < 40
+    assert difference.mean() < 6
+
+
+def test_opacity_is_that_of_the_largest_value():
+    picture, saliency = np.full((1, 2, 3), 200, np.uint8), np.array([[0.5, 1.0]])
+    gray, full = overlay(picture, saliency, opacity=0.0), overlay(picture, saliency)
+    assert (gray == 140).all()
+    assert full[0, 1].tolist() == heat(saliency)[0, 1].tolist()
+    half = overlay(picture, saliency, opacity=0.5).astype(int)
+    assert np.abs(half - (gray / 2 + full / 2)).max() <= 1
+    assert overlay(picture, saliency, colours="gray")[0, 1].tolist() == [255, 255, 255]

@@ -37,6 +37,18 @@ def test_image_gets_the_mask_of_its_name_and_the_label_of_its_folder(folders):
     assert pairs.names == ("cats/a.png", "dogs/b.png")
 
 
+def test_linked_folders_are_read_and_broken_links_reported(folders, tmp_path):
+    for folder in folders:
+        (folder / "dogs").rename(tmp_path / f"{folder.name}-elsewhere")
+        (folder / "dogs").symlink_to(tmp_path / f"{folder.name}-elsewhere")
+    (folders[0] / "cows").symlink_to("gone")
+    (folders[0] / ".hidden").mkdir()
+    with pytest.warns(AGOPWarning, match="skipped: .*cows can't be read: broken link"):
+        pairs = load_image_mask_pairs(*folders, SMALL)
+    assert pairs.classes == ("cats", "dogs")
+    assert pairs.names == ("cats/a.png", "dogs/b.png")
+
+
 def test_mask_is_cropped_like_its_image(folders):
     images, masks = folders
     wide = square(slice(0, 8), slice(4, 6), shape=(8, 16))  # partly outside the crop
@@ -139,5 +151,15 @@ def test_labels_are_indices_of_the_model_s_classes(folders):
     pairs = load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats", "dogs"))
     assert pairs.labels.tolist() == [1, 2]
     assert pairs.classes == ("birds", "cats", "dogs")
-    with pytest.warns(AGOPWarning, match="dogs isn't one of the prior's classes"):
+    with pytest.warns(AGOPWarning, match=r"dogs isn't one of the model's classes \(birds, cats\): accuracy won't be"):
         assert load_image_mask_pairs(*folders, SMALL, classes=("birds", "cats")).labels is None
+
+
+def test_without_class_names_the_folders_must_be_the_model_s_classes(folders):
+    with pytest.raises(InputError, match=r"the model has 3 classes, but .* for 2 \(cats, dogs\)"):
+        load_image_mask_pairs(*folders, SMALL, num_classes=3)
+    for folder in folders:
+        save(folder / ".cache/a.png", square(slice(0, 4), slice(0, 4)))
+    pairs = load_image_mask_pairs(*folders, SMALL, num_classes=2)
+    assert pairs.labels.tolist() == [0, 1]
+    assert pairs.names == ("cats/a.png", "dogs/b.png")

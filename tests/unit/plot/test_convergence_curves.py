@@ -1,7 +1,5 @@
 """agop.plot.convergence, for runs and for snapshots."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,20 +7,16 @@ import torch
 import agop
 from agop.errors import FileError, InputError, UnknownNameError
 from agop.runs.spec import RunSpec
+from agop.statistic.provenance import Provenance
 from tests import zoo
 from tests.drawn_figures import colour_bar, pixels, texts
+from tests.report_runs import write_cells
 
 
-def write_run(folder, rows, seeds=2, scenarios=("one", "two"), absent=()):
+def write_run(folder, rows, seeds=2, scenarios=("one", "two"), backgrounds=("plain",), absent=()):
     """A run folder with these convergence rows."""
-    spec = RunSpec("own", scenarios, ("plain",), seeds, ("agop-global",), ("iou",), absent=absent)
-    spec.save(folder)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "convergence.jsonl").write_text(lines)
-    for cell in spec.cells():
-        (folder / "cells" / cell.name).mkdir(parents=True)
-        for name in ("rows", "timings", "convergence"):
-            (folder / "cells" / cell.name / f"{name}.jsonl").write_text("")
+    spec = RunSpec("own", scenarios, backgrounds, seeds, ("agop-global",), ("iou",), absent=absent)
+    write_cells(folder, spec, {"convergence": rows})
     return folder
 
 
@@ -83,8 +77,8 @@ def test_unmeasured_metrics_and_other_folders_raise(tmp_path):
 
 def test_the_panel_of_a_missing_background_is_hidden(tmp_path):
     rows = [row("one", 0, 1, "agop-global", "iou", 0.5)]
-    figure = agop.plot.convergence(write_run(tmp_path, rows, absent=("two/plain",)))
-    assert [axes.get_visible() for axes in figure.axes] == [True, False]
+    run = write_run(tmp_path, rows, backgrounds=("plain", "other"), absent=("two/plain",))
+    assert [axes.get_visible() for axes in agop.plot.convergence(run).axes] == [True, False, True, True]
 
 
 def test_hook_snapshots_show_how_the_diagonal_evolves(tmp_path):
@@ -110,3 +104,62 @@ def test_snapshots_of_several_ranks_are_merged(tmp_path):
     figure = agop.plot.convergence(tmp_path)
     first, last = (pixels(axes) for axes in figure.axes[:2])
     assert np.array_equal(first, last)  # (1·1 + 3·5) / 4 = 4
+
+
+def write_snapshots(folder, steps, seed=0, resume=None):
+    """Snapshots of a training at steps 2, 4, … Returns its state."""
+    hook = agop.AGOPTrainingHook(zoo.build("plain", seed), only_correct=False, snapshot_every=2, snapshot_dir=folder)
+    if resume is not None:
+        hook.load_state_dict(resume)
+    while hook.steps < steps:
+        hook.step(zoo.images(4, seed=hook.steps))
+    return hook.state_dict()
+
+
+def drawn_steps(folder):
+    figure = agop.plot.convergence(folder)
+    (curve,) = next(axes for axes in figure.axes if axes.get_xlabel() == "training step").get_lines()
+    return curve.get_xdata().tolist()
+
+
+def test_snapshots_of_two_trainings_in_one_folder_raise(tmp_path):
+    write_snapshots(tmp_path, 8)
+    write_snapshots(tmp_path, 4, seed=1)
+    with pytest.raises(FileError, match=r"snapshots of 2 trainings \(steps 2 to 4; steps 6 to 8\): .*snapshot_dir"):
+        agop.plot.convergence(tmp_path)
+    write_snapshots(tmp_path, 8, seed=1)
+    assert drawn_steps(tmp_path) == [2, 4, 6, 8]
+
+
+def test_snapshots_of_a_resumed_training_are_one_training(tmp_path):
+    write_snapshots(tmp_path, 8, resume=write_snapshots(tmp_path, 5))
+    assert drawn_steps(tmp_path) == [2, 4, 6, 8]
+
+
+def rank_snapshot(folder, step, rank, ranks, training):
+    provenance = Provenance(steps=step, rank=rank, ranks=ranks, training=training)
+    suffix = f"-rank{rank}" if ranks > 1 else ""
+    path = folder / f"step-{step:08d}{suffix}.safetensors"
+    agop.AGOP(torch.ones(1, 2, 2), 3, provenance=provenance).save(path)
+
+
+@pytest.mark.parametrize(
+    "snapshots",
+    [
+        [(2, 0, 2, "a"), (2, 1, 2, "b"), (4, 0, 2, "a"), (4, 1, 2, "c")],
+        [(2, 0, 2, "a"), (2, 1, 2, "b"), (2, 0, 1, "c")],
+        [(2, 0, 1, "a"), (4, 0, 1, None)],
+    ],
+    ids=["one rank is of another training", "with ranks and without", "one is of an earlier agop"],
+)
+def test_snapshots_of_other_ranks_raise(tmp_path, snapshots):
+    for snapshot in snapshots:
+        rank_snapshot(tmp_path, *snapshot)
+    with pytest.raises(FileError, match="snapshots of 2 trainings"):
+        agop.plot.convergence(tmp_path)
+
+
+def test_each_rank_has_its_own_training_id_and_a_resumed_training_may_have_more_ranks(tmp_path):
+    for snapshot in [(2, 0, 2, "a"), (2, 1, 2, "b"), (4, 0, 3, "a"), (4, 1, 3, "a"), (4, 2, 3, "a")]:
+        rank_snapshot(tmp_path, *snapshot)
+    assert drawn_steps(tmp_path) == [2, 4]

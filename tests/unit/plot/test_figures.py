@@ -14,20 +14,33 @@ from matplotlib.figure import Figure
 
 import agop
 from agop.pictures import heat
+from agop.pictures.colouring import top_value
 from agop.plot.figures import outline
 from agop.plot.inputs import picture_of
 from tests.drawn_figures import IMAGE, MAP, MASK, colour_bar, pixels, texts
 from tests.notebook import displayed
 
 
-def test_overlay_draws_the_map_over_its_image_with_a_bar_up_to_its_maximum():
-    figure = agop.plot.overlay(IMAGE, torch.from_numpy(5 * MAP).requires_grad_(), mask=MASK, title="mine")
+@pytest.mark.parametrize("percentile", [60, 100])
+def test_overlay_draws_the_map_over_its_image_with_a_bar_up_to_its_top_value(percentile):
+    values = torch.from_numpy(5 * MAP).requires_grad_()
+    figure = agop.plot.overlay(IMAGE, values, mask=MASK, title="mine", percentile=percentile, opacity=0.7)
     axes, bar = figure.axes
-    assert np.array_equal(pixels(axes), heat.overlay(picture_of(IMAGE), 5 * MAP))
+    top = top_value(5 * MAP, percentile)
+    assert (top < 5 * MAP.max()) == (percentile < 100)
+    assert np.array_equal(pixels(axes), heat.overlay(picture_of(IMAGE), 5 * MAP, top, 0.7))
     assert len(axes.collections[0].get_segments()) == len(outline(MASK))
-    assert bar.get_ylim() == (0, 5 * MAP.max())
+    assert bar.get_ylim() == (0, top)
+    assert bar._colorbar.extend == ("max" if percentile < 100 else "neither")
     assert bar.get_ylabel() == "map value"
     assert axes.get_title() == "mine"
+
+
+def test_overlay_on_the_common_scale_shows_shares():
+    figure = agop.plot.overlay(IMAGE, MAP, scale="common", percentile=100)
+    assert np.array_equal(pixels(figure.axes[0]), heat.overlay(picture_of(IMAGE), np.sqrt(MAP)))
+    assert colour_bar(figure).get_ylim() == pytest.approx((0, MAP.max() / MAP.sum()))
+    assert colour_bar(figure).get_ylabel() == "share of the map"
 
 
 def test_overlay_draws_into_given_axes():

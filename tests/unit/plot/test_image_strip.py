@@ -22,12 +22,15 @@ def test_show_has_a_column_for_each_of_the_first_six_images(count, columns):
         assert np.array_equal(pixels(axes), picture_of(images[column]))
 
 
-def test_show_draws_the_maps_below_their_images_on_one_scale():
+@pytest.mark.parametrize("scale", ["own", "common"])
+def test_show_draws_the_maps_below_their_images(scale):
+    """On its own scale every map has the brightest colour, on the common scale only the most peaked one."""
     images, maps = np.zeros((2, 4, 4, 3)), np.zeros((2, 4, 4))
-    maps[0, 3, 3], maps[1, 0, 3] = 5, 1e-9
-    figure = agop.plot.show(images, maps, title="vanilla")
-    for axes, expected in zip(figure.axes[2:4], maps, strict=True):
-        assert np.array_equal(pixels(axes), heat.heat(expected))
+    maps[0, 3, 3], maps[1, :2, 2:] = 5, 1e-9
+    figure = agop.plot.show(images, maps, title="vanilla", scale=scale)
+    expected = maps > 0 if scale == "own" else np.stack([maps[0] > 0, (maps[1] > 0) / 2])
+    for axes, values in zip(figure.axes[2:4], expected, strict=True):
+        assert np.array_equal(pixels(axes), heat.heat(values.astype(float), 1.0))
     assert [axes.get_ylabel() for axes in figure.axes[::2][:2]] == ["image", "vanilla"]
     assert colour_bar(figure).get_ylim() == (0, 1)
 
@@ -46,6 +49,7 @@ def test_show_thins_large_images_and_averages_their_maps():
     image, saliency = agop.plot.show(torch.rand(1, 3, 700, 300), maps).axes[:2]
     assert pixels(image).shape == pixels(saliency).shape == (234, 100, 3)
     assert pixels(saliency)[0, 0].tolist() == heat.heat(np.ones((1, 1)))[0, 0].tolist()
+    assert (pixels(saliency) == pixels(saliency)[0, 0]).all()  # the one pixel above the others is clipped
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,20 @@
 import csv
 import io
 import json
-from dataclasses import replace
+import re
+from dataclasses import asdict
+from html.parser import HTMLParser
 from itertools import chain
 
 import pytest
+from markdown_it import MarkdownIt
 from rich.console import Console
 
 from agop.errors import UnknownNameError
 from agop.report.formats import registry
 from agop.report.run import Run
 from agop.report.terminal import show
-from tests.report_runs import write_clevr, write_xai_tris
+from tests.report_runs import replace_name, write_clevr, write_values, write_xai_tris
 
 SPECIAL = r"a|b_$x$ [red]c[/] {d} 50% #1 & <i>\~^"
 
@@ -55,16 +58,82 @@ def test_terminals_of_any_width_show_all_scores_and_claims(tmp_path):
     assert sorted(chain(*pieces)) == sorted(chain(*whole))
 
 
-def test_special_characters_in_names_are_escaped(tmp_path):
-    run = write_xai_tris(tmp_path, lambda row: {"method": SPECIAL} if row["method"] == "vanilla" else None)
-    replace(run.spec, methods=(SPECIAL, "gradcam")).save(tmp_path)
-    run = Run(tmp_path)
-    assert terminal_text(run).count(SPECIAL) >= 8
-    row = next(line for line in registry.get("markdown")(run).splitlines() if line.startswith(r"| a\|"))
-    assert row.startswith(r"| a\|b\_$x$ [red]c[/] {d} 50% #1 & \<i>\\~^ | ")
-    line = next(line for line in registry.get("latex")(run).splitlines() if line.startswith("a|b"))
-    escaped = r"a|b\_\$x\$ [red]c[/] \{d\} 50\% \#1 \& <i>\textbackslash{}\textasciitilde{}\textasciicircum{} & "
-    assert line.startswith(escaped)
+def write_hostile(folder, text):
+    """A run with this text as the name of a method, a metric's label, the network, a note and the command."""
+    about = asdict(write_xai_tris(folder, seeds=1).about)
+    about["metrics"]["iou"]["label"] = text
+    write_values(folder / "about.json", about | {"network": text, "notes": [text], "command": text})
+    replace_name(folder, "vanilla", text)
+    return Run(folder)
+
+
+class Tags(HTMLParser):
+    """Elements and text of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.names, self.text = set(), ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SPECIAL, "# x", "1. x", "> x", "- x", "x | y", "[x](javascript:y)", "![x](y)", "[x]: y", "<b>x</b>",
+        "&lt;b&gt;", "_x_ *y* ~~z~~ `c` __w__", "``x`", "x\\", "<https://x.org>", "=== x", "+ x", "2) x", "[1, 2](y)",
+    ],
+)  # fmt: skip
+def test_markdown_shows_text_from_files_and_reads_no_markup_in_it(text, tmp_path):
+    page = registry.get("markdown")(write_hostile(tmp_path, text))
+    shown = Tags(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(page))
+    assert shown.names <= {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "strong", "code"}
+    # Network, note, command; the label in 8 tables; the method in 8 tables.
+    assert shown.text.count(text) >= 3 + 8 + 8
+
+
+def test_markdown_has_no_bare_address_and_no_formula(tmp_path):
+    """GitHub makes links and formulas of them."""
+    page = registry.get("markdown")(write_hostile(tmp_path, "https://x.org www.x.org $y$"))
+    without_code = re.sub("`.*`", "", page)
+    assert "https://" not in without_code
+    assert "www.x" not in without_code
+    assert without_code.count("$") == without_code.count("\\$") > 0
+
+
+@pytest.mark.parametrize("text", [SPECIAL, "=cmd|x", "+1", "-1", "@x", "'x"])
+def test_csv_has_no_formulas_and_the_names_can_be_read_back(text, tmp_path):
+    write_xai_tris(tmp_path, seeds=1)
+    replace_name(tmp_path, "vanilla", text)
+    lines = list(csv.DictReader(io.StringIO(registry.get("csv")(Run(tmp_path)))))
+    assert text in {line["method"].removeprefix("'") for line in lines}
+    assert not [line for line in lines if line["method"].startswith(tuple("=+-@"))]
+
+
+@pytest.mark.parametrize("text", [SPECIAL, r"\input{x}", "% x", "[1pt] x", "* x", "x ↓ y"])
+def test_latex_has_only_its_own_commands(text, tmp_path):
+    page = registry.get("latex")(write_hostile(tmp_path, text))
+    commands = set(re.findall(r"\\[a-zA-Z]+", page))
+    assert commands <= {
+        "\\begin", "\\end", "\\centering", "\\caption", "\\toprule", "\\midrule", "\\bottomrule", "\\underline",
+        "\\tiny", "\\textbackslash", "\\textasciitilde", "\\textasciicircum", "\\downarrow",
+    }  # fmt: skip
+    bare = re.sub(r"\\.", "", page)
+    assert not set("%#") & set(bare)
+    assert bare.count("{") == bare.count("}")
+    lines = [line for line in page.splitlines() if " & " in line]
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {5}
+    assert not [line for line in lines if line.startswith(("[", "*"))]
+
+
+def test_the_terminal_shows_text_from_files_without_markup(tmp_path):
+    assert terminal_text(write_hostile(tmp_path, SPECIAL), width=400).count(SPECIAL) >= 16
+    assert "[/]" in terminal_text(write_hostile(tmp_path / "closed", "[/]"), width=400)
 
 
 def test_every_format_has_the_variants(tmp_path):

@@ -4,12 +4,14 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from agop.pictures.colouring import Colouring
 from agop.plot import figures
 from agop.report.formats import registry
 from agop.report.numbers import number
@@ -20,8 +22,9 @@ from agop.report.page.table_view import table_views
 from agop.report.page.training_history import training_history
 from agop.report.page.winner_grids import winner_grids
 from agop.report.run import Run
+from agop.runs.cell_files import seal
 from agop.runs.gallery import Gallery
-from tests.report_runs import METHODS, write_clevr, write_evaluation, write_xai_tris
+from tests.report_runs import METHODS, replace_name, write_clevr, write_evaluation, write_values, write_xai_tris
 
 SCORES = {"random": [0.1, 0.2, 0.1, 0.2], "vanilla": [0.3, 0.5, np.nan, 0.4]}
 
@@ -68,6 +71,19 @@ def test_packed_maps_are_each_pixels_share_of_its_map():
     # Half a step of 255 on the square-root axis.
     roots = np.sqrt(shares.max(axis=(1, 2), keepdims=True))
     assert (abs(np.sqrt(unpack(packed, maps.shape)) - np.sqrt(shares)) <= roots * 0.51 / 255).all()
+
+
+@pytest.mark.parametrize("scale", ["own", "common"])
+def test_packed_maps_have_the_strengths_of_sheets(scale):
+    """Of each map about 40 pixels are clipped."""
+    maps = np.random.default_rng(0).random((3, 100, 100)) ** 4
+    strengths, _ = Colouring(scale).strengths({str(index): saliency for index, saliency in enumerate(maps)})
+    packed = pack_maps(maps)
+    shares = unpack(packed, maps.shape)
+    tops = np.array(packed["tops"])[:, None, None]
+    drawn = shares / tops if scale == "own" else np.sqrt(shares / tops.max())
+    assert (shares == tops).sum() > 100
+    assert np.abs(drawn - np.stack(list(strengths.values()))).max() < 1.1 / 255
 
 
 def test_all_zero_and_non_finite_maps_have_no_shares():
@@ -202,13 +218,13 @@ def test_the_page_is_well_formed_and_forbids_network_access(tmp_path):
 
 def test_names_from_the_run_are_escaped_everywhere(tmp_path):
     write_xai_tris(tmp_path)
-    name = "</script><b>x\"'&{{7*7}}"
-    for path in tmp_path.glob("*.json*"):
-        path.write_text(path.read_text().replace('"vanilla"', json.dumps(name)).replace('"xor"', json.dumps(name)))
+    method, scenario = "</script><b>x\"'&{{7*7}}", "<b>x\"'&{{7*7}}<!--"
+    replace_name(tmp_path, "vanilla", method)
+    replace_name(tmp_path, "xor", scenario)
     text = registry.get("html")(Run(tmp_path))
     assert "b" not in Tags(text).names
-    assert name in page_data(text)["methods"]
-    assert page_data(text)["places"][3]["scenario"] == name
+    assert method in page_data(text)["methods"]
+    assert page_data(text)["places"][3]["scenario"] == scenario
 
 
 def test_an_evaluation_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
@@ -218,14 +234,14 @@ def test_an_evaluation_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
     assert 'id="convergence"' not in text
     assert "claims" not in re.sub(r"<(style|script).*?</\1>", "", text, flags=re.DOTALL)
     assert "None" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    assert "written by an older version of agop" in text
+    assert "This run has no gallery" in text
     markdown = registry.get("markdown")(run)
     assert "## my scans / given\n" in markdown
     assert "claims" not in markdown
 
 
 def test_the_gallery_has_images_maps_scores_and_classes(tmp_path):
-    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
+    write_evaluation(tmp_path, SCORES, "my scans", "energy")
     cell = tmp_path / "cells" / "my scans-given-000"
     random = np.random.default_rng(0)
     maps = {"random": random.random((3, 4, 4)), "vanilla": random.random((3, 4, 4))}
@@ -236,7 +252,8 @@ def test_the_gallery_has_images_maps_scores_and_classes(tmp_path):
     diagonals = random.random((2, 3, 4, 4))
     diagonals[1] = np.nan
     (cell / "agop.safetensors").write_bytes(save({"class_diagonals": diagonals, "diagonal": diagonals[0]}))
-    view = page_data(registry.get("html")(run))["cells"][0]["gallery"]
+    seal(cell)
+    view = page_data(registry.get("html")(Run(tmp_path)))["cells"][0]["gallery"]
     assert view["labels"] == ["healthy", "class 1", ""]
     assert view["predicted"] == ["healthy", "healthy", "class 1"]
     assert view["right"] == [True, False, None]
@@ -256,22 +273,24 @@ def test_gallery_samples_have_their_own_scores_and_names(tmp_path):
     Gallery(
         np.stack([few] * 3, axis=-1), np.array([0, 0]), np.array([0, 0]), {"true": few}, {"vanilla": few}, places
     ).save(cell)
-    text = registry.get("html")(run)
+    seal(cell)
+    text = registry.get("html")(Run(tmp_path))
     view = page_data(text)["cells"][0]["gallery"]
     assert view["scores"]["true"]["vanilla"]["energy"] == [0.5, 0.4]
     assert view["names"] == ["image 2", "image 4"]
     assert "2 evenly spaced images of 4, not hand-picked" in " ".join(text.split())
-    run.about["samples"] = {"my scans": ["a/1.png", "b/<3>.png"]}
-    assert page_data(registry.get("html")(run))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
+    write_values(tmp_path / "about.json", asdict(run.about) | {"samples": {"my scans": ["a/1.png", "b/<3>.png"]}})
+    assert page_data(registry.get("html")(Run(tmp_path)))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
 
 
 def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):
-    run = write_xai_tris(tmp_path)
+    write_xai_tris(tmp_path)
     folder = tmp_path / "cells" / "linear-uncorrelated-000" / "snapshots"
-    folder.mkdir(parents=True)
+    folder.mkdir()
     for k in range(1, 201):
         (folder / f"step-{100 * k:08d}.safetensors").write_bytes(save({"diagonal": np.full((2, 3, 3), k / 2)}))
-    history = training_history(run, "linear", "uncorrelated")
+    seal(folder.parent)
+    history = training_history(Run(tmp_path), "linear", "uncorrelated")
     frames = history["frames"]
     assert len(frames["steps"]) == 60
     assert (frames["steps"][0], frames["steps"][-1], frames["top"]) == (100, 20000, 200)

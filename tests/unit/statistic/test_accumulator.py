@@ -64,11 +64,13 @@ def test_other_shapes_classes_or_options_raise():
 @pytest.mark.parametrize("per_class", [False, True])
 def test_state_dict_loads_with_weights_only(per_class, tmp_path):
     sums = filled(per_class=per_class)
+    sums.skipped, sums.labelled, sums.correct = 1, 8, 7
     torch.save(sums.state_dict(), tmp_path / "state.pt")
     restored = Accumulator(per_class)
     restored.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert torch.equal(restored.sums, sums.sums)
     assert torch.equal(restored.counts, sums.counts)
+    assert (restored.skipped, restored.labelled, restored.correct) == (1, 8, 7)
     with pytest.raises(InputError, match="per_class"):
         Accumulator(not per_class).load_state_dict(sums.state_dict())
 
@@ -120,6 +122,7 @@ def test_two_ranks_give_the_same_as_one_process(tmp_path):
     for shares, source, rank in itertools.product(SHARES, alone, (0, 1)):
         together = agop.AGOP.load(tmp_path / f"{shares}-{source}-{rank}.safetensors")
         assert together.count == alone[source].count, shares
+        assert together.provenance.accuracy == alone[source].provenance.accuracy == together.count / 40
         torch.testing.assert_close(together.diagonal, alone[source].diagonal, rtol=1e-6, atol=0)
         if source == "hook":
             assert torch.equal(together.class_counts, alone[source].class_counts), shares

@@ -49,7 +49,8 @@ def test_provenance_of_fit_and_hook():
     provenance = fitted().provenance
     assert provenance == Provenance(
         kind="one checkpoint", model=provenance.model, input_shape=(3, 12, 12), classes=3, count=20,
-        options={"only_correct": False, "per_class": False, "nan": "raise"}, versions=provenance.versions,
+        labelled=20, correct=provenance.correct, options={"only_correct": False, "per_class": False, "nan": "raise"},
+        versions=provenance.versions,
     )  # fmt: skip
     assert provenance.versions["torch"] == torch.__version__
     assert set(provenance.model) == {"architecture", "weights"}

@@ -86,6 +86,25 @@ def test_nan_skip_counts_skipped_samples():
     torch.testing.assert_close(prior.diagonal, without.diagonal)
 
 
+@pytest.mark.parametrize("only_correct", [True, False])
+def test_accuracy_is_the_share_of_correct_samples_whichever_count(only_correct):
+    model, images = zoo.build("plain"), zoo.images(20)
+    labels = zoo.per_sample_loop(model, images)[1]
+    labels[:5] = (labels[:5] + 1) % 3
+    prior = agop.fit(model, [(images, labels)], only_correct=only_correct, progress=False)
+    assert prior.count == (15 if only_correct else 20)
+    assert (prior.provenance.labelled, prior.provenance.correct, prior.provenance.accuracy) == (20, 15, 0.75)
+    hook = agop.AGOPTrainingHook(model, only_correct=only_correct)
+    hook.step(images, labels)
+    assert hook.finalize().provenance.accuracy == 0.75
+
+
+def test_without_labels_the_accuracy_is_unknown():
+    prior = agop.fit(zoo.build("plain"), [zoo.images(4)], only_correct=False, progress=False)
+    assert prior.provenance.accuracy is None
+    assert "correct" not in prior.provenance.to_dict()
+
+
 def test_batch_size_bounds_the_passes_for_any_loader():
     """The result is the same, and an error still names the sample in the loader's batch."""
 
@@ -123,3 +142,21 @@ def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.warns(agop.AGOPWarning, match="no snapshot was written: could not write"):
         agop.fit(zoo.build("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))
+
+
+def test_batch_of_another_size_ends_fit_with_a_snapshot():
+    snapshots, loader = [], [zoo.images(4), zoo.images(4, shape=(3, 16, 16))]
+    with pytest.raises(InputError, match=r"\(3, 16, 16\)"):
+        agop.fit(zoo.build("plain"), loader, only_correct=False, progress=False, snapshot=snapshots.append)
+    assert [snapshot.count for snapshot in snapshots] == [4]
+
+
+def test_later_batches_do_not_change_a_snapshot():
+    snapshots, loader = [], zoo.images(12).split(4)
+    options = {"only_correct": False, "per_class": True, "progress": False}
+    agop.fit(zoo.build("plain"), loader, **options, snapshot=snapshots.append, snapshot_every=0)
+    for snapshot, batches_so_far in zip(snapshots, (1, 2, 3), strict=False):
+        expected = agop.fit(zoo.build("plain"), loader[:batches_so_far], **options)
+        assert int(snapshot.class_counts.sum()) == snapshot.count == expected.count
+        assert torch.equal(snapshot.class_counts, expected.class_counts)
+        torch.testing.assert_close(snapshot.class_diagonals, expected.class_diagonals, rtol=0, atol=0, equal_nan=True)

@@ -55,9 +55,10 @@ def test_micro_batches_give_the_same_as_their_batch():
     torch.testing.assert_close(parts.finalize().diagonal, whole.finalize().diagonal)
 
 
-def test_later_steps_change_no_agop_and_no_state_dict():
+@pytest.mark.parametrize("per_class", [False, True])
+def test_later_steps_change_no_agop_and_no_state_dict(per_class):
     data = batches(2)
-    hook, restored = hook_after(data[:1]), hook_after()
+    hook, restored = hook_after(data[:1], per_class=per_class), hook_after(per_class=per_class)
     with pytest.raises(NoSamplesError):
         restored.so_far()
     prior, so_far, state = hook.finalize(), hook.so_far(), hook.state_dict()
@@ -70,6 +71,7 @@ def test_later_steps_change_no_agop_and_no_state_dict():
     assert restored.count == 8
     for earlier in (prior, so_far):
         assert torch.equal(earlier.diagonal, restored.finalize().diagonal)
+        assert not per_class or int(earlier.class_counts.sum()) == 8
 
 
 def train(hook_options, steps, folder=None, resume=None):

@@ -73,6 +73,13 @@ def test_merging_equals_one_process_over_all_samples(drawn):
     assert merged.provenance.count == merged.count == sum(len(classes) for _, classes in each)
 
 
+def test_merging_adds_the_correct_samples_if_all_parts_record_them():
+    a, b = of_one_model(False, [(torch.ones(n, *SHAPE), torch.zeros(n).long()) for n in (2, 3)])
+    a, b = with_provenance(a, labelled=4, correct=2), with_provenance(b, labelled=6, correct=3)
+    assert agop.merge([a, b]).provenance.accuracy == 0.5
+    assert agop.merge([a, with_provenance(b, labelled=None, correct=None)]).provenance.accuracy is None
+
+
 @law
 @given(shares())
 def test_merging_is_commutative_and_associative(drawn):

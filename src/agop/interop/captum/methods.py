@@ -55,6 +55,18 @@ class CaptumMethod(Method):
         for option, count in multi_image_options(self.attribution, self.options).items():
             raise InputError(f"{option} has {count} images, but applies to every explained image: pass one")
 
+    @classmethod
+    def option_types(cls) -> dict[str, Any]:
+        own = super().option_types()
+        del own["options"]
+        return dict.fromkeys(option_names(cls.attribution), Any) | own
+
+    @classmethod
+    def arguments(cls, options: dict[str, Any]) -> dict[str, Any]:
+        captums = {name: value for name, value in options.items() if name in option_names(cls.attribution)}
+        own = {name: value for name, value in options.items() if name not in captums}
+        return own | {"options": captums}
+
     def maps(self, job: Job) -> Tensor:
         images = job.probe.placed(job.images)
         targets = job.probe.checked(job.targets, job.probe.logits(images))
@@ -101,7 +113,7 @@ class CaptumMethod(Method):
         name, layer = self.attribution, getattr(self, "layer", None)
         options = {option: value for option, value in self.options.items() if takes(name, "__init__", option)}
         if takes(name, "__init__", "model"):
-            model, layer = hookable_copy(probe.model, layer, images[:1])
+            model, layer = hookable_copy(probe, layer, images[:1])
             warn_if_plain_gradient(name, model)
             return getattr(attr, name)(model, *([] if layer is None else [layer]), **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.fx import GraphModule, Node, Proxy, Tracer
 from torch.nn import functional
 
 from agop.errors import ModelError, warn
+from agop.model.outputs import is_bypassed
+from agop.model.probe import Probe
 from agop.model.targets import logits_of
 
 _ACTIVATIONS: dict[Any, type[nn.Module]] = {
@@ -22,16 +25,16 @@ _DEEPLIFT_ACTIVATIONS = (nn.ReLU, nn.ELU, nn.LeakyReLU, nn.Sigmoid, nn.Tanh, nn.
 
 
 class Logits(nn.Module):
-    """Logits (N,K) of a model with any kind of output. One logit z becomes two classes, −z and z."""
+    """Logits (N,K) of a model with any kind of output, which `read` converts. One logit z becomes two, −z and z."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, read: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.read = model, read
         self.training = False
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of a copy of the images: the model may write to its input."""
-        return two_class_logits(logits_of(self.model(images.clone()), len(images)))
+        return two_class_logits(self.read(logits_of(self.model(images.clone()), len(images))))
 
 
 def two_class_logits(logits: Tensor) -> Tensor:
@@ -39,21 +42,22 @@ def two_class_logits(logits: Tensor) -> Tensor:
     return torch.cat([-logits, logits], dim=1) if logits.shape[1] == 1 else logits
 
 
-def hookable_copy(model: nn.Module, layer: nn.Module | None, image: Tensor) -> tuple[Logits, nn.Module | None]:
-    """A copy of the model, and of its layer, for Captum to hook.
+def hookable_copy(probe: Probe, layer: nn.Module | None, image: Tensor) -> tuple[Logits, nn.Module | None]:
+    """A copy of the probe's model, and of its layer, for Captum to hook.
 
     Captum overrides the backward pass of modules. It doesn't see a functional ReLU, rejects a module that is called
     twice, and its LRP rejects Flatten. If the model can be traced and the result has the same logits, the copy has a
     module for each activation and each call, and Flatten as a function. Otherwise it's a plain copy.
     """
-    plain, plain_layer = _copy(model, layer)
-    rewritten = _rewritten(*_copy(model, layer))
+    plain, plain_layer = _copy(probe.model, layer)
+    logits, rewritten = Logits(plain, probe.read), _rewritten(*_copy(probe.model, layer))
     if rewritten is not None:
+        traced, traced_layer = rewritten
         with torch.no_grad():
-            same = torch.allclose(Logits(plain)(image), Logits(rewritten[0])(image), equal_nan=True)
+            same = torch.allclose(logits(image), Logits(traced, probe.read)(image), equal_nan=True)
         if same:
-            return Logits(rewritten[0]), rewritten[1]
-    return Logits(plain), plain_layer
+            return Logits(traced, probe.read), traced_layer
+    return logits, plain_layer
 
 
 def warn_if_plain_gradient(name: str, model: nn.Module) -> None:
@@ -81,7 +85,8 @@ class _LayerTracer(Tracer):
 
     def __init__(self, layer: nn.Module | None) -> None:
         super().__init__()
-        self.layer, self.output = layer, None
+        self.layer = layer
+        self.output: Node | None = None
 
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         """Trace a call."""
@@ -114,9 +119,13 @@ def _rewritten(model: nn.Module, layer: nn.Module | None) -> tuple[GraphModule, 
 
 def _without_identity(traced: GraphModule, node: Node | None) -> Node | None:
     """The node whose output an Identity returns, as Identity is removed."""
-    while node is not None and node.op == "call_module" and type(traced.get_submodule(str(node.target))) is nn.Identity:
+    while node is not None and node.op == "call_module" and _is_identity(traced.get_submodule(str(node.target))):
         node = node.args[0]  # type: ignore[assignment]  # a module's input is a node
     return node
+
+
+def _is_identity(module: nn.Module) -> bool:
+    return type(module) is nn.Identity or is_bypassed(module)
 
 
 def _separate_call(traced: GraphModule, node: Node, called: set[int], name: str) -> None:
@@ -125,7 +134,7 @@ def _separate_call(traced: GraphModule, node: Node, called: set[int], name: str)
     if isinstance(module, nn.Flatten):
         node.op, node.target = "call_function", torch.flatten
         node.args = (node.args[0], module.start_dim, module.end_dim)
-    elif type(module) is nn.Identity:
+    elif _is_identity(module):
         node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]  # a module's input is a node
         traced.graph.erase_node(node)
     elif id(module) in called:

@@ -61,8 +61,10 @@ def _late_gains(run: Run) -> Iterator[float]:
             curves[row["scenario"], row["seed"]][f"{row['method']} {row['metric']}"][row["step"]] = row["value"]
     for curve in curves.values():
         accuracy, quality = curve["model accuracy"], curve["agop-global iou"]
+        if not accuracy or not quality:
+            continue
         level = min(step for step, value in accuracy.items() if value >= max(accuracy.values()) - 0.01)
-        if quality and level in quality and level < max(quality):
+        if level in quality and level < max(quality):
             yield quality[max(quality)] - quality[level]
 
 

@@ -22,5 +22,10 @@ def csv(run: Run) -> str:
                 low, high = (cell.ours and cell.ours.interval) or (None, None)
                 mean, n = (None, 0) if cell.ours is None else (cell.ours.mean, len(cell.ours.values))
                 key = [table.scenario, table.background, table.masks, method, metric]
-                lines.writerow([*key, mean, low, high, n, cell.paper, cell.best])
+                lines.writerow([*map(_text, key), mean, low, high, n, cell.paper, cell.best])
     return buffer.getvalue()
+
+
+def _text(name: str) -> str:
+    """The name, with a quote before what a spreadsheet would run as a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r", "\n", "'")) else name

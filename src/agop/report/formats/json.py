@@ -18,7 +18,7 @@ def json(run: Run) -> str:
     """Spec, claims and scores."""
     content = {
         "spec": asdict(run.spec),
-        "about": run.about,
+        "about": asdict(run.about),
         "advice": advice(run),
         "claims": [asdict(checked) for checked in check(run)],
         "remarks": remarks(run),

@@ -7,9 +7,12 @@ from agop.report.numbers import interval, number
 from agop.report.run import Run
 from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--",
-} | {character: "\\" + character for character in "_%&#${}"}  # fmt: skip
+_ESCAPES = (
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "↓": r"$\downarrow$"}
+    | {character: "\\" + character for character in "_%&#${}"}
+    # In braces: at the start of a line these would be arguments of the line break before it.
+    | {character: "{" + character + "}" for character in "[]*"}
+)
 
 
 @report_format
@@ -19,7 +22,7 @@ def latex(run: Run) -> str:
 
 
 def _table(table: Table) -> str:
-    head = " & ".join(label.replace(" ↓", r"$\downarrow$") for label in table.labels)
+    head = " & ".join(_escaped(label.replace(" ↓", "↓")) for label in table.labels)
     lines = [
         _escaped(method) + " & " + " & ".join(_cell(cells[metric], metric) for metric in table.columns) + r" \\"
         for method, cells in table.rows.items()
@@ -43,7 +46,7 @@ def _table(table: Table) -> str:
 
 def _escaped(text: str) -> str:
     """The text with LaTeX's special characters escaped; "<" and "|" need the T1 font encoding."""
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    return "".join(_ESCAPES.get(character, character) for character in " ".join(text.split()))
 
 
 def _cell(cell: ScoreCell, metric: str) -> str:

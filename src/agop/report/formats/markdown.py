@@ -11,6 +11,12 @@ from agop.report.numbers import counted, interval, number
 from agop.report.run import Run
 from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
+# What Markdown would read as markup: punctuation, an underscore unless inside a word, the end of a link's text, an
+# entity, a bare address, and the start of a heading, quote or list.
+_MARKUP = re.compile(
+    r"[\\|*`<~$]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])|&(?=#?\w+;)|:(?=//)|(?<=www)\.|^[#>+=-]|^\d+[.)]", re.IGNORECASE
+)
+
 
 @report_format
 def markdown(run: Run) -> str:
@@ -18,12 +24,12 @@ def markdown(run: Run) -> str:
     spec, about, all_tables = run.spec, run.about, [*tables(run), *sensitivity(run)]
     cited = " and the paper's figures in parentheses" if any(table.cites_paper for table in all_tables) else ""
     lines = [
-        f"# {spec.benchmark}",
+        f"# {_escaped(spec.benchmark)}",
         "",
-        f"{_trained(run)}{spec.test_images} test images, {spec.masks} masks.",
-        f"Made by `{about['command']}`",
-        f"with {', '.join(f'{name} {number}' for name, number in about['versions'].items())},"
-        f" on {about['hardware']['cores']} cores ({about['hardware']['machine']}).",
+        f"{_trained(run)}{spec.test_images} test images, {_escaped(spec.masks)} masks.",
+        f"Made by {_code(about.command)}",
+        f"with {_escaped('; resumed with '.join(run.versions))},"
+        f" on {about.hardware.cores} cores ({_escaped(about.hardware.machine)}).",
         "",
         *_network(run),
         f"Means over {spec.intervals}, with bootstrap 95 % intervals over {spec.intervals} in brackets{cited}.",
@@ -31,7 +37,7 @@ def markdown(run: Run) -> str:
         "",
         f"**In short:** {_escaped(advice(run))}",
         *_claims(run),
-        *(line for remark in remarks(run) for line in ("", remark)),
+        *(line for remark in remarks(run) for line in ("", _escaped(remark))),
     ]
     for table in all_tables:
         lines += ["", f"## {_escaped(table.title)}", "", *_lines(table)]
@@ -46,18 +52,19 @@ def _trained(run: Run) -> str:
 
 def _claims(run: Run) -> list[str]:
     """Table of the paper's claims; nothing if the paper has none about this run."""
-    lines = [f"| {c.claim} | **{c.verdict}** | {c.figures} |" for c in check(run)]
+    lines = [f"| {c.claim} | **{c.verdict}** | {_escaped(c.figures)} |" for c in check(run)]
     return ["", "## The paper's claims", "", "| claim | verdict | evidence |", "|---|---|---|", *lines] if lines else []
 
 
 def _network(run: Run) -> list[str]:
     """The run's network and notes, one paragraph each."""
-    texts = [run.about.get("network"), *run.about.get("notes", [])]
-    return [line for text in texts if text for line in (text.replace("\n", "; "), "")]
+    texts = [run.about.network or "", *run.about.notes]
+    return [line for text in texts if text for line in (_escaped(text.replace("\n", "; ")), "")]
 
 
 def _lines(table: Table) -> list[str]:
-    head = ["| method | " + " | ".join(table.labels) + " |", "|---" * (len(table.labels) + 1) + "|"]
+    labels = " | ".join(map(_escaped, table.labels))
+    head = [f"| method | {labels} |", "|---" * (len(table.labels) + 1) + "|"]
     return head + [
         f"| {_escaped(method)} | " + " | ".join(_cell(cells[metric], metric) for metric in table.columns) + " |"
         for method, cells in table.rows.items()
@@ -65,8 +72,15 @@ def _lines(table: Table) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """The text with Markdown's special characters escaped; underscores inside a word need no escape."""
-    return re.sub(r"[\\|*`<]|\b_\B|\B_\b", r"\\\g<0>", text)
+    """The text as one line without markup."""
+    return _MARKUP.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """The text as code, between more backticks than it contains in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if "`" in text else ""
+    return f"{fence}{space}{' '.join(text.split()) or '–'}{space}{fence}"
 
 
 def _cell(cell: ScoreCell, metric: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from typing import Any
 
+from agop.pictures.colouring import DEFAULT_COLOURING
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.numbers import counted
@@ -20,31 +20,28 @@ from agop.report.page.winner_grids import winner_grids
 from agop.report.run import Run
 from agop.report.winners import headline
 from agop.runs.controls import CONTROLS
+from agop.web import environment, scripts, styles
 
-_STYLES = ("base", "bars", "tables", "gallery", "charts")
+_STYLES = ("bars", "tables", "gallery", "charts")
 _SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "edges", "maps", "gallery", "charts", "convergence",
             "labels", "cost", "downloads")  # fmt: skip
 
 
 def page(run: Run) -> str:
     """The whole page as HTML."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-    environment = Environment(
-        loader=PackageLoader("agop.report.page"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
+    templates = environment(__name__)
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
     # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
     own = {
-        "styles": Markup(_joined(_STYLES, "css")),
-        "scripts": Markup(_joined(_SCRIPTS, "js")),
+        "styles": styles(__name__, *_STYLES),
+        "scripts": scripts(__name__, *_SCRIPTS),
         "plotly": Markup(get_plotlyjs()),
     }
-    environment.filters["breakable"] = _breakable
-    return environment.get_template("page.html").render(**own, **_content(run))
+    templates.filters["breakable"] = _breakable
+    return templates.get_template("page.html").render(**own, **_content(run))
 
 
 def _breakable(name: str) -> str:
@@ -52,11 +49,6 @@ def _breakable(name: str) -> str:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([-_/@])(?=\w)", r"\1<wbr>", str(escape(name))))
-
-
-def _joined(names: tuple[str, ...], ending: str) -> str:
-    folder = files("agop.report.page").joinpath("templates")
-    return "\n".join(folder.joinpath(f"{name}.{ending}").read_text(encoding="utf-8") for name in names)
 
 
 def _content(run: Run) -> dict[str, Any]:
@@ -106,6 +98,7 @@ def _data(run: Run) -> dict[str, Any]:
         "variants": list(run.spec.sensitivity),
         "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
         "colours": base64_text(inferno()),
+        "percentile": DEFAULT_COLOURING.percentile,
     }
 
 

@@ -7,37 +7,30 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from agop.pictures.heat import heat
-
-_VIRIDIS = (
-    (68, 1, 84), (72, 40, 120), (62, 74, 137), (49, 104, 142), (38, 130, 142),
-    (31, 158, 137), (53, 183, 121), (109, 205, 89), (180, 222, 44), (253, 231, 37),
-)  # fmt: skip
+from agop.pictures.heat import COLOUR_MAPS, heat
 
 
 def inferno() -> NDArray[np.uint8]:
     """256 colours (256,3) from black to light yellow."""
-    return np.asarray(heat(np.linspace(0, 1, 256)[None])[0])
+    return _ramp("inferno")
 
 
 def shade(position: float) -> tuple[str, str]:
     """Viridis colour at a position in 0..1, and black or white, whichever has more contrast on it; both as CSS."""
-    colour = _viridis()[round(255 * min(max(position, 0.0), 1.0))]
+    colour = _ramp("viridis")[round(255 * min(max(position, 0.0), 1.0))]
     dark = _luminance(colour) + 0.05
     return f"rgb({', '.join(map(str, colour))})", "#000" if dark / 0.05 > 1.05 / dark else "#fff"
 
 
 def gradient() -> str:
     """Viridis from left to right, as CSS."""
-    return f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in _VIRIDIS)})"
+    return f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})"
 
 
-@lru_cache(maxsize=1)
-def _viridis() -> NDArray[np.uint8]:
-    """256 colours (256,3) from dark purple to yellow."""
-    steps, positions = np.linspace(0, 1, len(_VIRIDIS)), np.linspace(0, 1, 256)
-    channels = [np.interp(positions, steps, channel) for channel in np.transpose(_VIRIDIS)]
-    return np.round(np.stack(channels, axis=-1)).astype(np.uint8)
+@lru_cache
+def _ramp(colours: str) -> NDArray[np.uint8]:
+    """256 colours (256,3) of a colour map."""
+    return np.asarray(heat(np.linspace(0, 1, 256)[None], 1.0, colours)[0])
 
 
 def _luminance(colour: NDArray[np.uint8]) -> float:

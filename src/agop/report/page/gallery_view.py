@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import load
 
 from agop.report.page.map_bytes import block_size, pack_maps
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
-from agop.runs.spec import Cell
-from agop.system.files import read_bytes
 
 _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12
@@ -24,10 +21,10 @@ _MOST_CLASSES = 12
 
 def gallery_view(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
     """What the page draws for a scenario and background; None if the run has no gallery."""
-    gallery = Gallery.load(run.folder / "cells" / Cell(scenario, background, 0).name)
+    gallery = Gallery.load(run.first_cell(scenario, background).folder)
     if gallery is None:
         return None
-    shape = next(iter(gallery.maps.values()), gallery.pictures[..., 0]).shape
+    shape = gallery.pictures.shape[:3]
     step = block_size(shape)
     return {
         "height": int(shape[1]),
@@ -69,9 +66,9 @@ def _indices(gallery: Gallery) -> list[int]:
 
 def _sample_names(run: Run, scenario: str, gallery: Gallery) -> list[str]:
     """Name of each sample: its file, or else its number unless the samples are the first of the data."""
-    names = (run.about.get("samples") or {}).get(scenario) or []
+    names = run.about.samples.get(scenario, ())
     if len(names) == len(gallery.pictures):
-        return [str(name) for name in names]
+        return list(names)
     return [] if gallery.places is None else [f"image {index + 1:,}" for index in gallery.places]
 
 
@@ -83,8 +80,8 @@ def class_name(run: Run, scenario: str, number: int) -> str:
     """Name of a class; empty for −1, an unknown label."""
     if number < 0:
         return ""
-    names = (run.about.get("classes") or {}).get(scenario) or []
-    return str(names[number]) if number < len(names) else f"class {number}"
+    names = run.about.classes.get(scenario, ())
+    return names[number] if number < len(names) else f"class {number}"
 
 
 def _scores(run: Run, scenario: str, background: str, indices: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
@@ -106,13 +103,12 @@ def _parts(run: Run, key: str) -> tuple[str, str]:
 
 
 def _defined(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), 4)
+    return round(float(value), 4) if math.isfinite(value) else None
 
 
 def _class_maps(run: Run, scenario: str, background: str, gallery: Gallery) -> dict[str, Any] | None:
     """diag(M) per predicted class, channels summed; of more than twelve classes only those of the samples."""
-    path = run.folder / "cells" / Cell(scenario, background, 0).name / "agop.safetensors"
-    diagonals = load(read_bytes(path)).get("class_diagonals") if path.exists() else None
+    diagonals = run.first_cell(scenario, background).class_diagonals()
     if diagonals is None:
         return None
     classes = list(range(len(diagonals)))

@@ -1,4 +1,4 @@
-"""Maps as bytes: each pixel's share of its map's sum, on a square-root axis of 256 steps."""
+"""Maps as bytes: each pixel's share of its map's sum up to the map's top value, on a square-root axis of 256 steps."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agop.pictures.colouring import DEFAULT_COLOURING, top_value
+
 _SIDE = 128
 
 
 def pack_maps(maps: NDArray[Any]) -> dict[str, Any]:
-    """Maps (S,H,W) as base64 bytes with the largest share of each: byte b of a map means top · (b / 255)².
+    """Maps (S,H,W) as base64 bytes with the share of each map's top value: byte b of a map means top · (b / 255)².
 
-    A map that is all zero or not finite has no shares: its top is None.
+    Larger shares are clipped to the top. A map that is all zero or not finite has no shares: its top is None.
     """
     small = block_sums(np.asarray(maps, dtype=np.float64))
     sums = small.sum(axis=(1, 2), keepdims=True)
     sound = np.isfinite(sums) & (sums > 0)
     shares = np.where(sound, small, 0) / np.where(sound, sums, 1)
-    tops = shares.max(axis=(1, 2))
+    tops = np.array([top_value(share, DEFAULT_COLOURING.percentile) for share in shares])
     return {
         "bytes": base64_text(quantise(shares, tops[:, None, None])),
         "tops": [float(f"{top:.6g}") if top > 0 else None for top in tops],
@@ -28,7 +30,7 @@ def pack_maps(maps: NDArray[Any]) -> dict[str, Any]:
 
 
 def quantise(values: NDArray[np.float64], top: NDArray[np.float64] | float) -> NDArray[np.uint8]:
-    """255 · √(value / top), rounded."""
+    """255 · √(value / top), rounded, at most 255."""
     whole = np.where(np.asarray(top) > 0, top, 1)
     steps: NDArray[np.uint8] = np.round(255 * np.sqrt(np.clip(values / whole, 0, 1))).astype(np.uint8)
     return steps

@@ -8,27 +8,26 @@ from typing import Any
 
 from agop.report.numbers import counted
 from agop.report.run import Run
+from agop.runs.about import Hardware
 from agop.runs.controls import CONTROLS
-from agop.runs.rows import FILES
-
-_RAW = (*FILES, "spec.json", "about.json")
+from agop.runs.rows import FILES, collected
+from agop.system.files import read_bytes
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
     """Facts about the run, as pairs of a name and a text."""
     spec, about = run.spec, run.about
-    machine = about.get("hardware", {})
     lines = [
-        ("Command", about.get("command", "")),
+        ("Command", about.command),
         ("Training runs", "" if spec.epochs == 0 else _trainings(run)),
         ("Images", f"{spec.test_images:,}{' per task' if len(run.places) > 1 else ''}; {spec.masks} masks"),
-        ("Network", about.get("network") or ""),
-        *(("Note", note) for note in about.get("notes", [])),
+        ("Network", about.network or ""),
+        *(("Note", note) for note in about.notes),
         ("Options", ", ".join(f"{key}: {value}" for key, value in spec.options.items())),
-        ("Versions", ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())),
-        ("Machine", ", ".join(_machine(machine))),
+        ("Versions", "; resumed with ".join(run.versions)),
+        ("Machine", ", ".join(_machine(about.hardware))),
     ]
-    return [(name, str(text)) for name, text in lines if text]
+    return [(name, text) for name, text in lines if text]
 
 
 def definitions(run: Run) -> list[dict[str, Any]]:
@@ -51,7 +50,7 @@ def definitions(run: Run) -> list[dict[str, Any]]:
 
 def methods(run: Run) -> list[tuple[str, str]]:
     """Description of each method that has one."""
-    known = CONTROLS | dict(run.about.get("methods") or {})
+    known = CONTROLS | run.about.methods
     descriptions = []
     for name in (*run.spec.methods, *run.spec.sensitivity):
         base, _, variant = name.partition("@")
@@ -63,10 +62,11 @@ def methods(run: Run) -> list[tuple[str, str]]:
 
 def raw(run: Run) -> list[dict[str, Any]]:
     """The run's files, gzipped: convergence alone would be two megabytes as text."""
+    contents = {name: collected(run.cells, name) for name in FILES}
+    contents |= {name: read_bytes(run.folder / name) for name in ("spec.json", "about.json")}
     packed = []
-    for name in _RAW:
-        path = run.folder / name
-        if path.is_file() and (content := path.read_bytes()):
+    for name, content in contents.items():
+        if content:
             text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
             packed.append({"name": name, "size": _size(len(content)), "text": text})
     return packed
@@ -77,10 +77,10 @@ def _trainings(run: Run) -> str:
     return f"{cells} ({counted(run.spec.seeds, 'seed')} per task), {counted(run.spec.epochs, 'epoch')} each"
 
 
-def _machine(machine: dict[str, Any]) -> list[str]:
-    cores = f"{machine['cores']} cores" if "cores" in machine else ""
-    parts = (cores, *(machine.get(key) for key in ("processor", "machine", "memory", "system")))
-    return [str(part) for part in parts if part]
+def _machine(machine: Hardware) -> list[str]:
+    cores = "" if machine.cores is None else f"{machine.cores} cores"
+    parts = (cores, machine.processor, machine.machine, machine.memory, machine.system)
+    return [part for part in parts if part]
 
 
 def _prose(docstring: str) -> str:

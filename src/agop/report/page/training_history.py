@@ -6,12 +6,9 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load
 
 from agop.report.page.map_bytes import base64_text, block_sums, quantise
 from agop.report.run import Run
-from agop.runs.spec import Cell
-from agop.system.files import read_bytes
 
 _MOST_FRAMES = 60
 
@@ -44,15 +41,15 @@ def _curve(values: dict[int, list[float]]) -> dict[str, Any]:
 
 def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
     """diag(M), channels summed, at up to 60 evenly spaced snapshots of seed 0, all on one scale."""
-    folder = run.folder / "cells" / Cell(scenario, background, 0).name / "snapshots"
-    paths = sorted(folder.glob("step-*.safetensors"))
-    if not paths:
+    files = run.first_cell(scenario, background)
+    every = list(files.snapshots())
+    if not every:
         return None
-    indices = np.unique(np.linspace(0, len(paths) - 1, min(len(paths), _MOST_FRAMES)).round().astype(int))
-    maps = np.stack([load(read_bytes(paths[index]))["diagonal"].sum(axis=0) for index in indices])
-    small = block_sums(maps.astype(np.float64))
+    indices = np.unique(np.linspace(0, len(every) - 1, min(len(every), _MOST_FRAMES)).round().astype(int))
+    steps = [every[index] for index in indices]
+    small = block_sums(files.diagonals(steps))
     return {
-        "steps": [int(paths[index].stem.removeprefix("step-")) for index in indices],
+        "steps": steps,
         "rows": small.shape[1],
         "columns": small.shape[2],
         "top": float(f"{small.max():.6g}"),

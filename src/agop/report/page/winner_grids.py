@@ -9,14 +9,7 @@ from agop.report.estimate import Estimate
 from agop.report.numbers import interval, number
 from agop.report.page.colours import shade
 from agop.report.run import Place, Run
-from agop.report.winners import best_methods, competing, level
-
-WON, LEVEL, ABOVE = "★", "≈", "▲"
-_MEANINGS = {
-    WON: "best of its line",
-    LEVEL: "not significantly different from the best",
-    ABOVE: "control that scores higher than the best method",
-}
+from agop.report.winners import MEANINGS, competing, marks
 
 
 @dataclass(frozen=True)
@@ -32,7 +25,7 @@ class Square:
     @property
     def meaning(self) -> str:
         """The meaning of the mark."""
-        return _MEANINGS.get(self.mark, "")
+        return MEANINGS.get(self.mark, "")
 
 
 @dataclass(frozen=True)
@@ -77,35 +70,26 @@ def _scores(run: Run, place: Place, metric: str) -> dict[str, Estimate]:
 
 
 def _line(run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]) -> list[Square]:
-    marks = _marks(run, place, metric, scores)
+    by_method = _marks(run, place, metric, scores)
     line = []
     for method in run.spec.methods:
         score = scores.get(method)
         colour, ink = ("", "") if score is None else shade(_position(score.mean, *ends, log=metric == "milliseconds"))
         mean = number(None if score is None else score.mean, metric)
-        line.append(Square(mean, interval(score, metric), marks.get(method, ""), colour, ink))
+        line.append(Square(mean, interval(score, metric), by_method.get(method, ""), colour, ink))
     return line
 
 
 def _marks(run: Run, place: Place, metric: str, scores: dict[str, Estimate]) -> dict[str, str]:
     """Marks by method: the winner, methods not significantly different from it, and controls above it."""
     scenario, background, masks = place
-    up, rivals = bool(run.metrics[metric]["higher_is_better"]), competing(run)
-    fair = [m for m in rivals if run.fair(scenario, background, m, metric, masks)]
+    up = bool(run.metrics[metric]["higher_is_better"])
+    fair = [m for m in competing(run) if run.fair(scenario, background, m, metric, masks)]
 
     def lead(a: str, b: str) -> Estimate | None:
         return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
 
-    best = best_methods({m: e for m, e in scores.items() if m in fair}, lead, up=up)
-    known = bool(best) and scores[best[0]].interval is not None
-    marks = dict.fromkeys(best if known else (), LEVEL) | dict.fromkeys(best[:1], WON)
-    for control in (scores.keys() - set(rivals)) if best else ():
-        ahead = lead(control, best[0])
-        if level(ahead):
-            marks[control] = LEVEL
-        elif ahead is not None and ahead.mean > 0:
-            marks[control] = ABOVE
-    return marks
+    return marks(scores, fair, lead, up=up)
 
 
 def _position(value: float, worse: float, better: float, *, log: bool) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -19,8 +20,8 @@ from agop.scenarios.clevr.render.images import object_masks, render
 from agop.scenarios.clevr.render.objects import SceneObject
 from agop.scenarios.clevr.render.scene import Scene, random_scene, scene_objects
 from agop.scenarios.clevr.task import KINDS, Sample, sample_about
-from agop.system.processes import map_in_processes
 from agop.system.progress import track
+from agop.system.workers import run_each
 
 # Increase whenever the drawn images change: cached ones of other versions aren't used.
 _VERSION = 1
@@ -72,8 +73,9 @@ def drawn_dataset(samples: int, size: int = 64, seed: int = 0, jobs: int = 1, ca
     chunks = range(-(-samples // _CHUNK))
     missing = [chunk for chunk in chunks if not is_cached(folder, chunk)]
     work = partial(_draw_chunk, folder, size, seed, _CHUNK)
-    for _ in track(map_in_processes(work, missing, jobs), "drawing scenes", total=len(missing), show=bool(missing)):
-        pass
+    with closing(run_each(work, missing, jobs)) as drawn:
+        for _ in track(drawn, "drawing scenes", total=len(missing), show=bool(missing)):
+            pass
     parts = [read_chunk(folder, chunk) for chunk in chunks]
     joined = {name: np.concatenate([part[name] for part in parts])[:samples] for name in parts[0]}
     masks = np.unpackbits(joined["masks"], axis=-1).astype(bool).reshape(samples, len(KINDS), size, size)

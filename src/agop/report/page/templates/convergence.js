@@ -48,12 +48,12 @@ function drawFrame() {
   if (!frame) return;
   const { frames, index } = frame, size = frames.rows * frames.columns;
   frames.values ??= bytes(frames.bytes);
-  drawMap(byId("frame"), frames.values.subarray(index * size, (index + 1) * size), frames.rows, frames.columns, 1);
+  drawMap(byId("frame"), frames.values.subarray(index * size, (index + 1) * size), frames.rows, frames.columns, commonScale(1, 1));
   byId("frame").style.aspectRatio = `${frames.columns} / ${frames.rows}`;
   byId("frame-title").textContent = `diag(M) of seed 0 after step ${frames.steps[index].toLocaleString("en")} of ${frames.steps.at(-1).toLocaleString("en")}, channels summed, same scale at all steps`;
   byId("step").setAttribute("aria-valuetext", `step ${frames.steps[index]}`);
   drawRamp(byId("frame-ramp"));
-  drawTicks(byId("frame-ticks"), share => share === 0 ? "0" : (share * frames.top).toPrecision(2));
+  drawTicks(byId("frame-ticks"), place => place === 0 ? "0" : (place * place * frames.top).toPrecision(2));
 }
 
 function showStep() {

@@ -36,8 +36,7 @@ function framed(gallery, content, path) {
 
 function mapFigure(gallery, name, map, top, path, attributes) {
   const canvas = element("canvas", { role: "img", "aria-label": `map of ${name}` });
-  const own = byId("scale").value === "own";
-  drawMap(canvas, map.values, gallery.rows, gallery.columns, map.top === null ? 0 : own ? 1 : Math.sqrt(map.top / top));
+  drawMap(canvas, map.values, gallery.rows, gallery.columns, byId("scale").value === "own" ? ownScale : commonScale(map.top, top));
   const frame = framed(gallery, canvas, map.top === null ? null : path);
   if (map.top === null) {
     canvas.style.visibility = "hidden";
@@ -71,9 +70,10 @@ function pictureFigure(gallery, path) {
 function showBar(top) {
   const own = byId("scale").value === "own";
   drawRamp(byId("ramp"));
-  drawTicks(byId("ticks"), share => percent(own ? share : share * top));
-  byId("bar-title").textContent = own ? "percent of the map’s maximum (square-root scale)"
-    : "share of the map in one pixel (square-root scale up to the largest share shown)";
+  drawTicks(byId("ticks"), place => percent(own ? place : place * place * top));
+  const clipped = `pixels above it have at most ${100 - data.percentile}\u00a0% of the map’s sum`;
+  byId("bar-title").textContent = own ? `value relative to the map’s top value (${clipped})`
+    : "share of the map in one pixel (square-root scale up to the largest top value shown)";
 }
 
 function showSample() {

@@ -1,13 +1,23 @@
 const COLOURS = bytes(data.colours);
 const SVG = "http://www.w3.org/2000/svg";
 
-// Byte b of a map means top · (b / 255)²; on a scale up to another top its colour index is b · √(top / other).
-function drawMap(canvas, values, rows, columns, stretch) {
+// A map's colours on its own scale. Byte b means top · (b / 255)², and this axis is linear up to the map's top.
+function ownScale(byte) {
+  return byte * byte / 255;
+}
+
+// A map's colours on a square-root axis up to the largest top of all maps.
+function commonScale(top, largest) {
+  return byte => byte * Math.sqrt(top / largest);
+}
+
+// `scale` turns the bytes of a map into colour indices.
+function drawMap(canvas, values, rows, columns, scale) {
   canvas.width = columns;
   canvas.height = rows;
   const image = new ImageData(columns, rows);
   for (let place = 0; place < values.length; place++) {
-    const colour = 3 * Math.min(255, Math.round(values[place] * stretch));
+    const colour = 3 * Math.min(255, Math.round(scale(values[place])));
     image.data.set([COLOURS[colour], COLOURS[colour + 1], COLOURS[colour + 2], 255], 4 * place);
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
@@ -15,14 +25,14 @@ function drawMap(canvas, values, rows, columns, stretch) {
 }
 
 function drawRamp(canvas) {
-  drawMap(canvas, Uint8Array.from({ length: 256 }, (_, place) => place), 1, 256, 1);
+  drawMap(canvas, Uint8Array.from({ length: 256 }, (_, place) => place), 1, 256, byte => byte);
   canvas.classList.remove("pixels");
 }
 
-// Labels at equal steps of the square-root scale: position p means top · p².
+// Labels at equal steps of the colours.
 function drawTicks(box, label) {
   box.replaceChildren(...[0, 0.25, 0.5, 0.75, 1].map(place => {
-    const tick = element("span", {}, label(place * place));
+    const tick = element("span", {}, label(place));
     tick.style.left = `${100 * place}%`;
     return tick;
   }));

@@ -1,19 +1,3 @@
-function sortBy(table, head) {
-  const column = head.cellIndex, byName = head.dataset.column === "method";
-  const bestFirst = byName || head.dataset.up === "false" ? "ascending" : "descending";
-  const other = bestFirst === "ascending" ? "descending" : "ascending";
-  const order = head.getAttribute("aria-sort") === bestFirst ? other : bestFirst;
-  for (const each of head.parentNode.cells) each.setAttribute("aria-sort", each === head ? order : "none");
-  const sign = order === "ascending" ? 1 : -1;
-  const key = row => byName ? row.dataset.method : row.cells[column].dataset.value;
-  const compare = (a, b) => {
-    if (byName) return sign * key(a).localeCompare(key(b));
-    if (key(a) === "" || key(b) === "") return (key(a) === "") - (key(b) === "");  // undefined last in both orders
-    return sign * (Number(key(a)) - Number(key(b)));
-  };
-  table.tBodies[0].append(...[...table.tBodies[0].rows].sort(compare));
-}
-
 // Each table is one Tab stop; the arrow keys move inside it.
 function addArrowKeys(table) {
   const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
@@ -38,7 +22,6 @@ function addArrowKeys(table) {
 }
 
 for (const table of document.querySelectorAll("table.figures")) {
-  for (const head of table.tHead.rows[0].cells) head.querySelector("button").addEventListener("click", () => sortBy(table, head));
   addArrowKeys(table);
 }
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from agop.errors import FileError, InputError
+from agop.pictures.formats import FORMATS
 from agop.scenarios.clevr.release.files import CorruptFile, Files
 from agop.scenarios.clevr.release.masks import Mask, as_released, object_indices
 from agop.scenarios.clevr.release.questions import OfficialSample
@@ -35,7 +36,7 @@ def _decoded(files: Files, name: str, what: str) -> Image.Image | None:
     if content is None:
         return None
     try:
-        with Image.open(io.BytesIO(content)) as file:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as file:
             return file.convert("RGB")
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise UnusableSample(f"its {what} is corrupt") from error

@@ -1,5 +1,7 @@
 """Worker processes: one per task. They end with the parent, also when the parent is killed.
 
+They use pipes only. The semaphores of multiprocessing's pools and queues outlive a killed process, with a warning.
+
 No torch here: a worker imports this module first and should soon watch its parent.
 """
 
@@ -9,7 +11,9 @@ import multiprocessing
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
@@ -44,6 +48,30 @@ def run_tasks(work: Work[T], tasks: Mapping[str, T], workers: int) -> Generator[
                 yield name, 1.0 if fraction is None else fraction
     finally:
         _end([process for _, process in running.values()])
+
+
+def run_each(work: Callable[[T], object], items: Sequence[T], jobs: int) -> Generator[None, None, None]:
+    """Call work(item) for each item, in `jobs` processes if there are several; yield after each of them.
+
+    Close the generator to end the processes early.
+    """
+    if jobs <= 1 or len(items) < 2:
+        for item in items:
+            work(item)
+            yield
+        return
+    shares = {f"share {job}": items[job::jobs] for job in range(min(jobs, len(items)))}
+    with closing(run_tasks(partial(_work_off, work), shares, jobs)) as reports:
+        for _ in reports:
+            yield
+
+
+def _work_off(work: Callable[[T], object], items: Sequence[T], progress: Progress) -> None:
+    """In a worker: one report per item; the end of the process is that of the last one."""
+    for number, item in enumerate(items):
+        if number:
+            progress(number / len(items))
+        work(item)
 
 
 def _start(work: Work[T], task: T) -> tuple[Connection, BaseProcess]:

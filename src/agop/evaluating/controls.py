@@ -35,9 +35,9 @@ def centre(masks: Tensor) -> FixedMap:
 
 
 def mean_mask(masks: Tensor) -> FixedMap:
-    """The mean of the training data's masks (N,H,W)."""
+    """The mean of the masks (N,H,W) of a bench's training data, or of the evaluated images."""
     return FixedMap("mean-mask", masks.double().mean(dim=0).float())
 
 
-# Control → the map of it, from the training data's masks (N,H,W).
+# Control → the map of it, from masks (N,H,W).
 FIXED_MAPS: dict[str, Callable[[Tensor], FixedMap]] = {"centre": centre, "mean-mask": mean_mask}

@@ -1,0 +1,68 @@
+"""An AGOP in words: what it holds, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agop.statistic.provenance import TRAINING
+
+if TYPE_CHECKING:
+    from agop.statistic.agop import AGOP
+
+_LISTED_NAMES = 10
+
+
+def facts(prior: AGOP) -> dict[str, str]:
+    """Facts about an AGOP by name, without those that it doesn't record."""
+    provenance = prior.provenance
+    lines = {
+        "statistic": _statistic(prior),
+        "samples": _samples(prior),
+        "model": ", ".join(f"{part} {digest[:8]}" for part, digest in provenance.model.items()),
+        "images": preprocessing_text(provenance.data.preprocessing) or "preprocessing not recorded",
+        "classes": _listed(provenance.data.classes),
+        "merged from": ", ".join(part.name for part in provenance.merged),
+        "made with": ", ".join(f"{package} {version}" for package, version in provenance.versions.items()),
+    }
+    return {name: text for name, text in lines.items() if text}
+
+
+def preprocessing_text(fields: Mapping[str, Any]) -> str:
+    """Preprocessing in words, from the fields of a `Preprocessing`: "32×32 RGB, mean 0.5, std 0.25"."""
+    parts = []
+    size, resize = fields.get("size"), fields.get("resize")
+    if size:
+        scaled = f" cut from {_sides(resize)}" if resize and resize != size else ""
+        parts.append(f"{_sides(size)} {'gray' if fields.get('gray') else 'RGB'}{scaled}")
+    for name in ("mean", "std"):
+        if name in fields:
+            parts.append(f"{name} {','.join(f'{value:g}' for value in fields[name])}")
+    return ", ".join(parts)
+
+
+def _statistic(prior: AGOP) -> str:
+    shape = "×".join(map(str, prior.diagonal.shape))
+    classes = "" if prior.class_diagonals is None else f", also by class ({len(prior.class_diagonals):,} classes)"
+    how = {None: "", TRAINING: ", collected during training"}.get(prior.provenance.kind, f", {prior.provenance.kind}")
+    steps = "" if prior.provenance.steps is None else f" ({prior.provenance.steps:,} steps)"
+    return f"diag(M) of {shape} input values{classes}{how}{steps}"
+
+
+def _samples(prior: AGOP) -> str:
+    provenance = prior.provenance
+    correct = ", the correctly classified ones" if provenance.options.get("only_correct") else ""
+    skipped = f"; {provenance.skipped:,} skipped: NaN or infinite gradients" if provenance.skipped else ""
+    accuracy = ""
+    if provenance.accuracy is not None:
+        accuracy = f"; accuracy {100 * provenance.accuracy:.1f} % of {provenance.labelled:,}"
+    return f"{prior.count:,} counted{correct}{skipped}{accuracy}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" … ({len(names):,})" if len(names) > _LISTED_NAMES else ""
+    return ", ".join(names[:_LISTED_NAMES]) + more
+
+
+def _sides(size: Any) -> str:
+    return "×".join(map(str, size)) if isinstance(size, (list, tuple)) else str(size)
