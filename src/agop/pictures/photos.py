@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from agop.errors import FileError, InputError, warn
 from agop.pictures import cifar10
-from agop.pictures.folders import image_files
+from agop.pictures.image_files import image_files
 from agop.pictures.preprocessing import Preprocessing
 
 Bytes = NDArray[np.uint8]
