@@ -93,7 +93,8 @@ def score(
             known[digest] = all_scores(maps)
         undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         _trim_heap()
-        yield MethodScores(name, known[digest], undefined, milliseconds, maps[list(shown)])
+        scores = {kind: {m: values.clone() for m, values in own.items()} for kind, own in known[digest].items()}
+        yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
 
 
 def timed_maps(
