@@ -19,13 +19,18 @@ What was tried to get a wrong answer, a destroyed file or a raw traceback, how o
 |---|---|---|---|"""
 
 
+def _plain(outcomes: str | None) -> str:
+    """Counts of outcomes as text, also from a printed dict."""
+    return re.sub("[{}']", "", outcomes or "")
+
+
 def main() -> None:
     """The page on standard output, the tests' own output on standard error; fails if a test fails."""
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-m", "hostile", "tests/hostile"]
     tests = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     sys.stderr.write(tests.stdout)
     rows = [
-        f"| {line['what'].lstrip('.F')} | {line['tried']} | {line['held']} | {line['more'] or ''} |"
+        f"| {line['what'].lstrip('.F')} | {line['tried']} | {line['held']} | {_plain(line['more'])} |"
         for line in _LINE.finditer(tests.stdout)
     ]
     sys.stdout.write("\n".join([_HEAD, *rows]) + "\n")
