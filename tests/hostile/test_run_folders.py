@@ -57,7 +57,8 @@ def finish(process):
 
 
 def files(folder):
-    return sum(path.is_file() for path in folder.rglob("*"))
+    # os.walk skips a folder that is renamed meanwhile.
+    return sum(len(names) for _, _, names in os.walk(folder))
 
 
 def same_results(folder, other):
