@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from agop import metrics, scenarios
+from agop.bench.checkpoints import CHECKPOINT
 from agop.bench.entries import Entries
-from agop.bench.epochs import CHECKPOINT
 from agop.bench.pupil import Task, Trained
 from agop.bench.snapshots import snapshot_rows
+from agop.bench.stacked import StackOfOne
 from agop.bench.train import train
 from agop.errors import AGOPWarning
 from agop.evaluating.cell_folder import CellScores, gallery, write_tensors
@@ -35,23 +36,30 @@ Progress = Callable[[float], None]
 
 
 def run_cells(spec: RunSpec, cells: Sequence[Cell], folder: Path, progress: Progress) -> None:
-    """Compute cells of one scenario and background into folder/cells/NAME; their networks train together."""
-    scenario = scenarios.get(cells[0].scenario).with_options(spec.options)
-    torch.set_num_threads(scenario.threads)
+    """Compute cells into folder/cells/NAME; networks of one class and recipe train together."""
+    configured = {name: scenarios.get(name).with_options(spec.options) for name in {cell.scenario for cell in cells}}
+    torch.set_num_threads(configured[cells[0].scenario].threads)
     parts = [_part_folder(folder, cell) for cell in cells]
-    data = [scenario.splits(cell.background, cell.seed, spec.masks) for cell in cells]
+    data = [configured[cell.scenario].splits(cell.background, cell.seed, spec.masks) for cell in cells]
     tasks = [
-        Task(cell.seed, training, validation, part, snapshot_rows(scenario, validation, signed=spec.masks == "signed"))
-        for cell, part, (training, validation, _) in zip(cells, parts, data, strict=True)
+        _task(configured[cell.scenario], spec, cell, part, splits)
+        for cell, part, splits in zip(cells, parts, data, strict=True)
     ]
-    networks = train(scenario, tasks, spec.epochs, lambda done: progress(_TRAINING * done))
-    for place, (cell, part, trained, splits) in enumerate(zip(cells, parts, networks, data, strict=True)):
+    networks = train(tasks, spec.epochs, lambda done: progress(_TRAINING * done), spec.restarts)
+    for place, (cell, task, trained, splits) in enumerate(zip(cells, tasks, networks, data, strict=True)):
         share = (1 - _TRAINING) / len(cells)
-        _write_cell(scenario, spec, cell, part, trained, splits, _shifted(progress, _TRAINING + share * place, share))
+        report = _shifted(progress, _TRAINING + share * place, share)
+        _write_cell(task.scenario, spec, cell, task.folder, trained, splits, report)
         finished = folder / "cells" / cell.name
         shutil.rmtree(finished, ignore_errors=True)  # not sealed, or this cell wouldn't be computed
-        part.rename(finished)
+        task.folder.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _task(scenario: Scenario, spec: RunSpec, cell: Cell, folder: Path, splits: Splits) -> Task:
+    training, validation, _ = splits
+    watch = snapshot_rows(scenario, validation, signed=spec.masks == "signed")
+    return Task(scenario, cell.seed, training, validation, folder, watch)
 
 
 def _shifted(progress: Progress, start: float, share: float) -> Progress:
@@ -88,7 +96,7 @@ def _write_cell(
         warnings.simplefilter("ignore", AGOPWarning)
         entries = Entries(scenario, training, priors, cell)
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
-        results = _results(spec, entries, model, test)
+        results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))
@@ -107,23 +115,37 @@ def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, 
     return priors
 
 
-def _results(spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> Iterator[MethodScores]:
+def _scorer(scenario: Scenario, model: nn.Module, prepared: nn.Module) -> nn.Module:
+    """The fastest form of the network, for metrics that need many forward passes."""
+    together = getattr(scenario.network, "stacked_forward", None)
+    return prepared if together is None else StackOfOne(model, together)
+
+
+def _results(
+    spec: RunSpec, entries: Entries, model: nn.Module, scorer: nn.Module, test: Split
+) -> Iterator[MethodScores]:
     """Scores of all methods on the test data, then of the sensitivity variants on fewer images."""
     every = [metrics.get(name) for name in spec.metrics]
     of_maps = [metric for metric in every if not metric.needs_model]
     few = test.first(spec.sensitivity_images)
     for names, data, selected in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
+        pairs = ((name, entries.entry(name)) for name in entries.applicable(names))
         yield from score(
-            model, data.images, data.by_kind(spec.masks), ((name, entries.entry(name)) for name in names), selected,
+            model, data.images, data.by_kind(spec.masks), pairs, selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,
+            scorer=scorer, references=entries.training.images,
         )  # fmt: skip
 
 
 def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
-    """Accuracy on all test data, and the share of pixels that each kind of mask covers."""
-    training, _, test = splits
+    """Accuracy on all test data, what the attempts to train gave, and the share of pixels in each kind of mask."""
+    training, validation, test = splits
     correct = accuracy(trained.model, test.images, test.labels)
     yield {"masks": spec.masks, **row("model", "accuracy", correct, len(test))}
+    if spec.restarts is not None:
+        yield {"masks": spec.masks, **row("model", "first_accuracy", trained.attempts[0], len(validation))}
+        yield {"masks": spec.masks, **row("model", "attempts", len(trained.attempts), 1)}
+        yield {"masks": spec.masks, **row("model", "learned", float(trained.learned), 1)}
     for kind, masks in training.by_kind(spec.masks).items():
         covered = float((masks != 0).double().mean())
         yield {"masks": kind, **row("masks", "coverage", covered, len(training))}

@@ -53,6 +53,12 @@ class Entries:
             "integrated-gradients@black …"
         )
 
+    def applicable(self, names: Iterable[str]) -> list[str]:
+        """The names without methods of a layer, if the scenario's network has no feature maps."""
+        if self.scenario.layer is not None:
+            return list(names)
+        return [n for n in names if n in FIXED_MAPS or not takes_layer(methods.get(n.partition("@")[0]))]
+
     def layers(self, names: Iterable[str]) -> set[str]:
         """Layers of the methods of these names."""
         return {layer for name in names if isinstance(layer := self.entry(name).layer, str)}

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -21,14 +21,17 @@ from agop.runs.rows import collect, missing
 from agop.runs.spec import Cell, RunSpec
 from agop.system.workers import run_tasks
 
-# A kill loses the unfinished trainings of a group; beyond five, training together gains little.
-_MOST_TOGETHER = 5
+if TYPE_CHECKING:
+    from agop.scenarios import Scenario
+
+# Beyond that many networks, training together gains nothing more per network.
+_MOST_TOGETHER = 16
 _POLL_SECONDS = 0.2
 
 
 def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int = 1) -> None:
     """Compute this rank's missing cells in `jobs` processes; rank 0 then waits for all cells and collects the rows."""
-    share = cells_of_rank(spec.cells(), rank, world_size)
+    share = cells_of_rank(spec, rank, world_size)
     unfinished = missing(share, folder)
     if unfinished:
         _compute(spec, unfinished, folder, jobs, finished=len(share) - len(unfinished), show=rank == 0)
@@ -37,23 +40,34 @@ def run(spec: RunSpec, folder: Path, jobs: int, rank: int = 0, world_size: int =
         collect(spec, folder)
 
 
-def cells_of_rank(cells: Sequence[Cell], rank: int, world_size: int) -> list[Cell]:
+def cells_of_rank(spec: RunSpec, rank: int, world_size: int) -> list[Cell]:
     """One rank's share of all cells, finished or not: every rank comes to the same shares, whenever it starts."""
-    return [cell for group in _groups(cells, world_size)[rank::world_size] for cell in group]
+    return [cell for group in _groups(spec, spec.cells(), world_size)[rank::world_size] for cell in group]
 
 
-def _groups(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
-    """The cells in groups of one scenario and background, small enough that every process has one."""
+def _groups(spec: RunSpec, cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
+    """The cells in groups that one process computes: networks that train together, at most one share per process."""
+    from agop.bench.train import stack_key
+
+    keys = {name: stack_key(_scenario(spec, name)) for name in spec.scenarios}
+    stacks: dict[object, list[Cell]] = {}
+    for cell in cells:
+        stacks.setdefault(keys[cell.scenario] or cell, []).append(cell)
     size = min(_MOST_TOGETHER, math.ceil(len(cells) / jobs))
-    groups = (list(group) for _, group in groupby(cells, key=lambda cell: (cell.scenario, cell.background)))
-    return [group[i : i + size] for group in groups for i in range(0, len(group), size)]
+    return [stack[i : i + size] for stack in stacks.values() for i in range(0, len(stack), size)]
+
+
+def _scenario(spec: RunSpec, name: str) -> Scenario:
+    from agop import scenarios
+
+    return scenarios.get(name).with_options(spec.options)
 
 
 def _compute(spec: RunSpec, cells: Sequence[Cell], folder: Path, jobs: int, *, finished: int, show: bool) -> None:
     """Compute cells in parallel processes, with a progress bar that also counts the finished ones."""
-    groups = {_name(group): group for group in _groups(cells, jobs)}
+    groups = {_name(group): group for group in _groups(spec, cells, jobs)}
     fractions = dict.fromkeys(groups, 0.0)
-    workers = max(1, jobs // _threads(spec))
+    workers = max(1, jobs // _scenario(spec, spec.scenarios[0]).threads)
     with _display(show) as bar, closing(run_tasks(partial(_work, spec, folder), groups, workers)) as reports:
         task = bar.add_task("", total=finished + len(cells), completed=finished, what="starting")
         try:
@@ -75,14 +89,8 @@ def _work(spec: RunSpec, folder: Path, group: list[Cell], progress: Callable[[fl
     run_cells(spec, group, folder, progress)
 
 
-def _threads(spec: RunSpec) -> int:
-    from agop import scenarios
-
-    return scenarios.get(spec.scenarios[0]).with_options(spec.options).threads
-
-
 def _name(group: Sequence[Cell]) -> str:
-    return group[0].name if len(group) == 1 else f"{group[0].name}…{group[-1].seed:03d}"
+    return group[0].name if len(group) == 1 else f"{group[0].name} … {group[-1].name}"
 
 
 def _wait_for_cells(cells: Sequence[Cell], folder: Path) -> None:

@@ -61,7 +61,7 @@ def xai_tris(
         backgrounds=backgrounds,
         seeds=seeds,
         methods=selected,
-        metrics=_select("metric", metric, metrics.names()),
+        metrics=_select("metric", metric, metrics.names(), metrics.default_names()),
         masks=_select("kind of mask", [masks], ["true", "signed"])[0],
         epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=100 if quick else 1000,
@@ -149,7 +149,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
         backgrounds=("drawn" if options.data is None else "official",),
         seeds=seeds,
         methods=selected,
-        metrics=_select("metric", metric, metrics.names()),
+        metrics=_select("metric", metric, metrics.names(), metrics.default_names()),
         masks="all_objects",
         epochs=1 if quick else clevr_xai(**changed).recipe.epochs,
         test_images=20 if quick else 500,
@@ -162,7 +162,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
     )
 
 
-def _select(kind: str, names: Names, known: Sequence[str]) -> tuple[str, ...]:
+def _select(kind: str, names: Names, known: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:
     """The names among the known ones, in their order, then the user's own methods; by default all known ones."""
     from agop import methods
     from agop.errors import InputError
@@ -181,7 +181,7 @@ def _select(kind: str, names: Names, known: Sequence[str]) -> tuple[str, ...]:
             raise InputError(
                 f"{base} has no variant {variant!r}: only methods of a layer have variants, captum:LayerGradCam@LAYER"
             )
-    return (*(name for name in known if not names or name in names), *others)
+    return (*(name for name in known if name in (names or default or known)), *others)
 
 
 def _processes(jobs: int | None) -> int:

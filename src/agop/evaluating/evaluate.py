@@ -89,7 +89,7 @@ def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prio
 
 
 def _metrics(names: str | Sequence[str] | None) -> list[Metric]:
-    names = [names] if isinstance(names, str) else all_metrics.names() if names is None else names
+    names = [names] if isinstance(names, str) else all_metrics.default_names() if names is None else names
     return [all_metrics.get(name) for name in names]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import math
 import sys
 import time
@@ -60,21 +61,39 @@ def score(
     batch_size: int | None = None,
     signed: bool = False,
     steps: int | None = None,
+    scorer: nn.Module | None = None,
+    references: Tensor | None = None,
 ) -> Iterator[MethodScores]:
-    """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`."""
-    for name, entry in entries:
-        maps, milliseconds = timed_maps(model, images, entry, target, batch_size)
-        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
+    """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
+
+    Metrics query `scorer`, by default the model itself. `references` are other images, for metrics that take some.
+    """
+
+    def all_scores(maps: Tensor) -> dict[str, dict[str, Tensor]]:
         scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in masks}
         for metric in metrics:
             if metric.needs_model:  # it doesn't use the masks: once, beside the first kind
-                values = metric(model, images, maps, target=target, steps=steps, batch_size=batch_size)
+                more = {"references": references} if metric.takes_references else {}
+                values = metric(
+                    scorer or model, images, maps, target=target, steps=steps, batch_size=batch_size, **more
+                )
                 scores[next(iter(masks))][metric.name] = values.cpu()
             else:
                 options = {"signed": True} if signed else {}
                 for kind, truth in masks.items():
                     scores[kind][metric.name] = metric(maps, truth, **options).cpu()
+        return scores
+
+    known: dict[bytes, dict[str, dict[str, Tensor]]] = {}
+    for name, entry in entries:
+        maps, milliseconds = timed_maps(model, images, entry, target, batch_size)
+        # Two methods with the same maps, such as vanilla and agop-local, are scored once.
+        digest = hashlib.sha256(maps.detach().cpu().numpy().tobytes()).digest()
+        if digest not in known:
+            known[digest] = all_scores(maps)
+        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         _trim_heap()
+        scores = {kind: {m: values.clone() for m, values in own.items()} for kind, own in known[digest].items()}
         yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
 
 

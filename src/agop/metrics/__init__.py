@@ -15,6 +15,11 @@ def names() -> list[str]:
     return registry.names()
 
 
+def default_names() -> list[str]:
+    """Names of the metrics that need no optional dependency."""
+    return [name for name in names() if get(name).extra is None]
+
+
 def get(name: str) -> Metric:
     """The metric of that name."""
     return registry.get(name)
@@ -27,4 +32,4 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-__all__ = ["Metric", "get", "metric", "names"]
+__all__ = ["Metric", "default_names", "get", "metric", "names"]

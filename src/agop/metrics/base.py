@@ -36,6 +36,13 @@ class Metric:
     higher_is_better: bool
     needs_model: bool = False
     __doc__: str | None = None
+    # The optional dependency that it needs. Such a metric is computed only if it is named.
+    extra: str | None = None
+
+    @property
+    def takes_references(self) -> bool:
+        """True if it has an option `references`: other images, for example from the training data."""
+        return "references" in signature(self.function).parameters
 
     def described(self, steps: int | None = None) -> dict[str, Any]:
         """The metric's entry in a report. The values of options replace their names in its description."""
@@ -52,12 +59,18 @@ class Metric:
 
 
 def metric(
-    label: str, bounds: tuple[float, float] = (0.0, 1.0), *, higher_is_better: bool = True, needs_model: bool = False
+    label: str,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    *,
+    higher_is_better: bool = True,
+    needs_model: bool = False,
+    extra: str | None = None,
 ) -> Callable[[Callable[..., Tensor]], Metric]:
     """Register the decorated function under its name."""
 
     def register(function: Callable[..., Tensor]) -> Metric:
-        new = Metric(function, function.__name__, label, bounds, higher_is_better, needs_model, function.__doc__)
+        name, text = function.__name__, function.__doc__
+        new = Metric(function, name, label, bounds, higher_is_better, needs_model, text, extra)
         registry.add(new.name, new)
         return new
 

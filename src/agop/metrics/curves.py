@@ -19,14 +19,15 @@ def areas(
     maps: Any,
     target: Target,
     steps: int | None,
-    fill: float,
+    fill: float | Tensor,
     inserting: bool,
     batch_size: int | None,
 ) -> Tensor:
     """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
 
     The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one
-    pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels.
+    pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels. A changed pixel gets
+    the value `fill`, a number or (N,C,H,W).
     """
     check_images(images)
     maps = torch.as_tensor(maps)
@@ -45,14 +46,15 @@ def areas(
             part = slice(start, start + rows)
             part_targets = None if targets is None else targets[part]
             placed = probe.placed(images[part])
-            curve = _curve(probe, placed, ranks[part].to(placed.device), part_targets, cuts, fill, inserting, rows)
+            filled = probe.placed(fill[part]) if isinstance(fill, Tensor) else fill
+            curve = _curve(probe, placed, ranks[part].to(placed.device), part_targets, cuts, filled, inserting, rows)
             scores.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
     return torch.where(defined(maps).cpu(), torch.cat(scores), torch.nan)
 
 
 def _curve(
-    probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float, inserting: bool,
-    rows: int,
+    probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float | Tensor,
+    inserting: bool, rows: int,
 ) -> Tensor:  # fmt: skip
     """Target probabilities (steps+1,N). As many cuts share a pass as `rows` allows."""
     logits = probe.logits(images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,25 +33,69 @@ class CNN8by8(nn.Module):
 
     @staticmethod
     def stacked_forward(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8).
-
-        Convolutions are batched matrix products over all networks: at this size several times cheaper per network.
-        """
-        x = images.transpose(1, 2)
+        """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8)."""
+        x = images.permute(0, 2, 3, 4, 1)
         for name in ("conv1", "conv2", "conv3", "conv4"):
-            x = _convolved(x, weights[f"{name}.weight"], weights[f"{name}.bias"]).relu_()
-            pooled = functional.max_pool2d(x.flatten(0, 1), 2)
-            x = pooled.reshape(*x.shape[:2], *pooled.shape[1:])
-        return torch.baddbmm(
-            weights["fc.bias"][:, None], x.flatten(2).transpose(1, 2), weights["fc.weight"].transpose(1, 2)
+            x = _Block.apply(x, weights[f"{name}.weight"], weights[f"{name}.bias"])  # type: ignore[no-untyped-call]
+        logits = torch.baddbmm(weights["fc.bias"][:, :, None], weights["fc.weight"], x.flatten(1, 3))
+        return logits.transpose(1, 2)
+
+
+class _Block(torch.autograd.Function):
+    """Convolution of kernel 2 and padding 1, ReLU and pooling, of S networks: (S,C,H,W,N) → (S,D,⌊(H+1)/2⌋,…,N).
+
+    One batched matrix product, with the samples last in memory, so that every step runs over long rows: several times
+    faster per network than the library's convolution and pooling at this size.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Maps (S,D,h,w,N) with weights (S,D,C,2,2) and biases (S,D)."""
+        networks, channels, height, width, samples = x.shape
+        padded = functional.pad(x, (0, 0, 1, 1, 1, 1))
+        patches = torch.stack([padded[part] for part in _parts(height, width)], dim=2).reshape(
+            networks, channels * 4, -1
         )
+        size = ((height + 1) // 2, (width + 1) // 2)
+        outputs = torch.baddbmm(bias[:, :, None], weight.flatten(2), patches)
+        a, b, c, d = outputs.reshape(networks, -1, 4, *size, samples).unbind(2)
+        upper, lower = torch.maximum(a, b), torch.maximum(c, d)
+        maps = torch.maximum(upper, lower).relu_()
+        if any(ctx.needs_input_grad):
+            # The first of equal values gets the gradient, as in max_pool2d.
+            above, below = (upper >= lower) & (maps > 0), (upper < lower) & (maps > 0)
+            chosen = torch.stack([above & (a >= b), above & (a < b), below & (c >= d), below & (c < d)], dim=2)
+            ctx.save_for_backward(patches, weight, chosen)
+            ctx.size = height, width
+        return maps
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Gradients of the inputs, the weights and the biases."""
+        patches, weight, chosen = ctx.saved_tensors
+        outputs = (gradients[0][:, :, None] * chosen).flatten(2)
+        inputs = weights = biases = None
+        if ctx.needs_input_grad[0]:
+            inputs = _folded(weight.flatten(2).transpose(1, 2) @ outputs, chosen.shape[-1], *ctx.size)
+        if ctx.needs_input_grad[1]:
+            weights, biases = (outputs @ patches.transpose(1, 2)).reshape(weight.shape), outputs.sum(2)
+        return inputs, weights, biases
 
 
-def _convolved(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """S convolutions of kernel 2 and padding 1: (S,C,N,H,W), weights (S,D,C,2,2) → (S,D,N,H+1,W+1)."""
-    x = functional.pad(x, (1, 1, 1, 1))
-    networks, channels, samples, height, width = x.shape
-    high, wide = height - 1, width - 1
-    shifted = torch.stack([x[..., i : i + high, j : j + wide] for i in (0, 1) for j in (0, 1)], dim=2)
-    product = torch.baddbmm(bias[:, :, None], weight.flatten(2), shifted.reshape(networks, channels * 4, -1))
-    return product.reshape(networks, -1, samples, high, wide)
+def _parts(height: int, width: int) -> list[tuple[Any, ...]]:
+    """Slices of a padded input (S,C,H+2,W+2,N), by offset in the kernel, then by place in the pooling window."""
+    high, wide = (height + 1) // 2 * 2, (width + 1) // 2 * 2
+    return [
+        (slice(None), slice(None), slice(i + a, i + a + high, 2), slice(j + b, j + b + wide, 2))
+        for i in (0, 1) for j in (0, 1) for a in (0, 1) for b in (0, 1)
+    ]  # fmt: skip
+
+
+def _folded(patches: Tensor, samples: int, height: int, width: int) -> Tensor:
+    """Sum (S,C,H,W,N) of the gradients of all patches (S,C·4,…) that contain an input."""
+    networks, size = len(patches), ((height + 1) // 2, (width + 1) // 2)
+    parts = patches.reshape(networks, -1, 16, *size, samples)
+    padded = parts.new_zeros(networks, parts.shape[1], height + 2, width + 2, samples)
+    for place, part in enumerate(_parts(height, width)):
+        padded[part] += parts[:, :, place]
+    return padded[:, :, 1:-1, 1:-1]

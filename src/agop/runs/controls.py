@@ -5,6 +5,9 @@ from __future__ import annotations
 # Name → what the map is, one sentence for a report.
 CONTROLS = {
     "random": "Control: uniform noise, different for every image.",
+    "x": "Control: the absolute values of the image.",
+    "sobel": "Control: the edges of the image, by a Sobel filter.",
+    "laplace": "Control: the second derivative of the image, by a Laplace filter.",
     "centre": "Control: a Gaussian blob in the middle, the same for every image.",
     "mean-mask": "Control: the mean mask of the training data, the same for every image.",
 }

@@ -42,7 +42,8 @@ class RunSpec:
     `sensitivity` lists variants of methods, scored on the first `sensitivity_images` by the metrics that don't query
     the model. `intervals` are over "seeds" or, in a run of one seed, over "samples". `steps` is for deletion and
     insertion, None for the metric's default. `options` belong to the scenario. `absent` lists backgrounds that a
-    scenario lacks, as "scenario/background". `code` has a digest of the file of each user-defined method.
+    scenario lacks, as "scenario/background". A network that doesn't learn its task is trained again, at most `restarts`
+    times (None: this isn't checked). `code` has a digest of the file of each user-defined method.
     """
 
     benchmark: str
@@ -60,6 +61,7 @@ class RunSpec:
     intervals: str = "seeds"
     options: dict[str, Any] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
+    restarts: int | None = None
     code: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 

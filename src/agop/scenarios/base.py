@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from agop.errors import InputError
 from agop.registry import Registry, unknown_name_error
 
+OptionsType = TypeVar("OptionsType")
 registry: Registry[Scenario] = Registry("scenario")
 
 
@@ -68,12 +69,15 @@ class Scenario:
     benchmark: str
     make: Callable[[str, int, str], Splits]
     network: Callable[[], nn.Module]
-    layer: str
+    # GradCAM's layer; None for a network without feature maps.
+    layer: str | None
     backgrounds: tuple[str, ...]
     masks: tuple[str, ...] = ("true",)
     recipe: Recipe = Recipe()
     # Prior of the AGOP methods: "training" (collected by the hook) or "checkpoint" (one pass at the final weights).
     prior: str = "training"
+    # Validation accuracy below which a network hasn't learned the task.
+    learned: float = 0.0
     # Number of validation images on which each snapshot is scored.
     snapshot_images: int = 1000
     # Threads per process. Fixed, because the last digits of a training depend on it.
@@ -81,6 +85,10 @@ class Scenario:
     # Values of black and white in each channel of a normalised image.
     black: tuple[float, ...] | None = None
     white: tuple[float, ...] | None = None
+    # The scenario whose data it uses; empty if it has its own. Scenarios of one task differ in their network only.
+    task: str = ""
+    # Short name of the network: cnn, mlp, llr …
+    network_name: str = ""
     # Names of the classes.
     classes: tuple[str, ...] = ()
     # A sentence about network and data for the report, if a run can choose them.
@@ -96,13 +104,22 @@ class Scenario:
         return self
 
     def splits(self, background: str, seed: int, masks: str | None = None) -> Splits:
-        """Training, validation and test data, by default with the first kind of masks."""
-        masks = self.masks[0] if masks is None else masks
+        """Training, validation and test data, by default with the first kind of masks, which "true" names as well."""
+        masks = self.masks[0] if masks in (None, "true") else masks
         if background not in self.backgrounds:
             raise unknown_name_error("background", background, self.backgrounds)
         if masks not in self.masks:
             raise unknown_name_error("kind of mask", masks, self.masks)
         return self.make(background, seed, masks)
+
+
+def options_of(kind: type[OptionsType], options: Mapping[str, Any]) -> OptionsType:
+    """A scenario's options as an instance of their dataclass. Raises UnknownNameError for other names."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # any dataclass
+    unknown = options.keys() - set(names)
+    if unknown:
+        raise unknown_name_error("option", min(unknown), names)
+    return kind(**options)
 
 
 def register(scenario: Scenario) -> Scenario:

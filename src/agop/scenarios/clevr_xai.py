@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from agop.errors import InputError
 from agop.networks.pretrained import efficientnet_lite0, resnet18
-from agop.pictures.preprocessing import IMAGENET
 from agop.registry import unknown_name_error
-from agop.scenarios.base import Recipe, Scenario, Split, Splits, register
+from agop.scenarios.base import Recipe, Scenario, Split, Splits, options_of, register
 from agop.scenarios.clevr.dataset import Dataset, drawn_dataset, official_dataset
 from agop.scenarios.clevr.task import KINDS
+from agop.scenarios.colours import BLACK, WHITE, normalised
 
 SAMPLES, SIZE = 4952, 64
 _TRAINING_SHARE = 0.8
@@ -63,11 +63,7 @@ class Options:
 
 def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options, the fields of `Options`."""
-    names = [field.name for field in fields(Options)]
-    unknown = options.keys() - set(names)
-    if unknown:
-        raise unknown_name_error("option", min(unknown), names)
-    settings = Options(**options)
+    settings = options_of(Options, options)
     return Scenario(
         "clevr-xai",
         "clevr-xai",
@@ -80,8 +76,8 @@ def clevr_xai(**options: Any) -> Scenario:
         prior="checkpoint",
         snapshot_images=100,
         threads=2,
-        black=tuple(-mean / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
-        white=tuple((1 - mean) / std for mean, std in zip(IMAGENET["mean"], IMAGENET["std"], strict=True)),
+        black=BLACK,
+        white=WHITE,
         classes=("metal", "rubber"),
         description=_description(settings),
         configure=_configure,
@@ -145,13 +141,7 @@ def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], N
 def _split(dataset: Dataset, rows: NDArray[np.int64], masks: str) -> Split:
     by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in dataset.masks.items()}
     main = by_kind.pop(masks)
-    return Split(_normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
-
-
-def _normalised(images: NDArray[np.uint8]) -> Tensor:
-    """Images (N,3,S,S), normalised by ImageNet's mean and standard deviation, from bytes (N,S,S,3)."""
-    mean, std = (torch.tensor(IMAGENET[name]).view(1, 3, 1, 1) for name in ("mean", "std"))
-    return (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - mean) / std
+    return Split(normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
 
 
 register(clevr_xai())

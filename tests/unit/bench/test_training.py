@@ -7,21 +7,23 @@ from functools import partial
 import pytest
 import torch
 
-from agop.bench.epochs import CHECKPOINT, train_epochs
+from agop.bench.checkpoints import CHECKPOINT
+from agop.bench.epochs import train_epochs
 from agop.bench.pupil import Pupil, Task
+from agop.bench.stacked import train_stacked
 from agop.bench.train import train
 from agop.errors import AGOPWarning, InputError
 from agop.evaluating.scoring import accuracy
 from agop.networks import CNN8by8
-from agop.scenarios import Recipe, Scenario, Split, get, xai_tris
+from agop.scenarios import Recipe, Scenario, Split, get
 
 
-def tasks(seeds, folder, samples=640):
+def tasks(scenario, seeds, folder, samples=640):
     result = []
     for seed in seeds:
-        training, validation, _ = xai_tris("linear", seed=seed)
+        training, validation, _ = scenario.splits("uncorrelated", seed)
         few = Split(training.images[:samples], training.labels[:samples], training.masks[:samples])
-        result.append(Task(seed, few, validation, folder / str(seed)))
+        result.append(Task(scenario, seed, few, validation, folder / str(seed)))
     return result
 
 
@@ -36,21 +38,22 @@ def equal(a, b):
 def plain_scenario(**recipe):
     network = partial(CNN8by8)  # hides stacked_forward
     recipe = Recipe(**({"snapshot_every": None} | recipe))
-    return Scenario("plain", "none", get("linear").make, network, "conv3", ("uncorrelated",), recipe=recipe)
+    return Scenario("plain", "none", get("linear").make, network, "conv3", ("uncorrelated",), ("own",), recipe=recipe)
 
 
 def test_network_equals_those_trained_alone_and_by_the_plain_loop_with_the_hook(tmp_path):
     """Alone: bitwise, so that seeds can be added, and a killed run can resume with its missing seeds."""
     fractions = []
     stacked, plain = replace(get("linear"), recipe=Recipe(snapshot_every=20)), plain_scenario(snapshot_every=20)
-    other, beside, _ = train(stacked, tasks((0, 1, 2), tmp_path / "a"), 8, fractions.append)
+    other, beside, _ = train(tasks(stacked, (0, 1, 2), tmp_path / "a"), 8, fractions.append)
     assert not equal(other, beside)
     assert fractions[-1] == 1
+    assert fractions == sorted(fractions)
     assert (tmp_path / "a" / "1" / "snapshots" / "step-00000020.safetensors").exists()
-    (alone,) = train(stacked, tasks((1,), tmp_path / "b"), 8, ignore)
+    (alone,) = train(tasks(stacked, (1,), tmp_path / "b"), 8, ignore)
     assert equal(beside, alone)
     assert torch.equal(beside.prior.diagonal, alone.prior.diagonal)
-    (slow,) = train(plain, tasks((1,), tmp_path / "c"), 8, ignore)
+    (slow,) = train(tasks(plain, (1,), tmp_path / "c"), 8, ignore)
     torch.testing.assert_close(beside.prior.diagonal, slow.prior.diagonal, rtol=1e-3, atol=1e-9)
     for name, value in beside.model.state_dict().items():
         torch.testing.assert_close(value, slow.model.state_dict()[name], rtol=1e-3, atol=1e-5)
@@ -62,15 +65,15 @@ def test_resumed_training_equals_an_uninterrupted_one(tmp_path, schedule):
     scenario = plain_scenario(optimizer="adamw", schedule=schedule, flips=True, best=True)
 
     def task(folder):
-        (plain,) = tasks((3,), folder)
+        (plain,) = tasks(scenario, (3,), folder)
         return replace(plain, watch=lambda model, prior: [{"count": prior.count}])
 
-    (whole,) = train(scenario, [task(tmp_path / "whole")], 4, ignore)
-    pupil = Pupil.starting(scenario, task(tmp_path / "cut"))
-    for done in train_epochs(pupil, scenario.recipe, 4):
+    (whole,) = train([task(tmp_path / "whole")], 4, ignore)
+    pupil = Pupil.starting(task(tmp_path / "cut"))
+    for done in train_epochs(pupil, scenario.recipe, 4, 4):
         if done > 0.6:
             break  # in the third epoch
-    (again,) = train(scenario, [task(tmp_path / "cut")], 4, ignore)
+    (again,) = train([task(tmp_path / "cut")], 4, ignore)
     assert equal(whole, again)
     assert torch.equal(whole.prior.diagonal, again.prior.diagonal)
     assert whole.noted == again.noted
@@ -79,22 +82,22 @@ def test_resumed_training_equals_an_uninterrupted_one(tmp_path, schedule):
 
 def test_unreadable_checkpoint_warns_and_training_starts_again(tmp_path):
     scenario = plain_scenario()
-    (whole,) = train(scenario, tasks((3,), tmp_path / "whole"), 1, ignore)
+    (whole,) = train(tasks(scenario, (3,), tmp_path / "whole"), 1, ignore)
     buffer = io.BytesIO()
     torch.save({"epoch": 1}, buffer)
     for name, content in (("cut", b"PK"), ("other", buffer.getvalue())):
-        (task,) = tasks((3,), tmp_path / name)
+        (task,) = tasks(scenario, (3,), tmp_path / name)
         task.folder.mkdir(parents=True)
         (task.folder / CHECKPOINT).write_bytes(content)
         with pytest.warns(AGOPWarning, match="training starts again"):
-            (again,) = train(scenario, [task], 1, ignore)
+            (again,) = train([task], 1, ignore)
         assert equal(whole, again)
 
 
 @pytest.mark.parametrize("best", [True, False])
 def test_weights_of_the_best_or_last_epoch_are_kept(tmp_path, best):
     """Validation labels are swapped: the better the network learns, the worse it looks."""
-    (task,) = tasks((0,), tmp_path)
+    (task,) = tasks(plain_scenario(best=best, batch=16, learning_rate=0.01), (0,), tmp_path)
     validation = replace(task.validation, labels=1 - task.validation.labels)
     accuracies = []
 
@@ -103,7 +106,7 @@ def test_weights_of_the_best_or_last_epoch_are_kept(tmp_path, best):
         return []
 
     task = replace(task, validation=validation, watch=watch)
-    (trained,) = train(plain_scenario(best=best, batch=16, learning_rate=0.01), [task], 3, ignore)
+    (trained,) = train([task], 3, ignore)
     assert accuracies[-1] < max(accuracies)
     kept = max(accuracies) if best else accuracies[-1]
     assert accuracy(trained.model, validation.images, validation.labels) == kept
@@ -112,4 +115,47 @@ def test_weights_of_the_best_or_last_epoch_are_kept(tmp_path, best):
 def test_recipe_that_cannot_be_trained_together_raises(tmp_path):
     scenario = replace(get("linear"), recipe=Recipe(flips=True))
     with pytest.raises(InputError, match="without flips"):
-        train(scenario, tasks((0,), tmp_path), 1, ignore)
+        train(tasks(scenario, (0,), tmp_path), 1, ignore)
+
+
+def test_networks_of_several_scenarios_train_together_and_resume_from_their_checkpoints(tmp_path, monkeypatch):
+    """Killed in the middle, then resumed in other groups: bit for bit the same networks."""
+    monkeypatch.setattr("agop.bench.stacked.CHECKPOINT_SECONDS", 0)
+    recipe = Recipe(snapshot_every=20)
+    linear, xor = (replace(get(name), recipe=recipe) for name in ("linear", "xor"))
+
+    def both(folder):
+        return [*tasks(linear, (0, 1), folder / "linear"), *tasks(xor, (0,), folder / "xor")]
+
+    whole = train(both(tmp_path / "whole"), 4, ignore)
+    pupils = [Pupil.starting(task) for task in both(tmp_path / "cut")]
+    for stack, until in ((pupils[:1], 0.4), (pupils[1:], 0.7)):  # one epoch, and two
+        for done in train_stacked(stack, CNN8by8.stacked_forward, recipe, 4, 4):
+            if done > until:
+                break
+    assert [Pupil.starting(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]
+    for one, again in zip(whole, train(both(tmp_path / "cut"), 4, ignore), strict=True):
+        assert equal(one, again)
+        assert torch.equal(one.prior.diagonal, again.prior.diagonal)
+        assert one.prior.count == again.prior.count
+
+
+@pytest.mark.parametrize("stackable", [True, False])
+def test_network_that_does_not_learn_is_trained_again_from_another_initialization(tmp_path, stackable):
+    scenario = replace(get("linear") if stackable else plain_scenario(), recipe=Recipe(snapshot_every=5))
+    easy, hard = replace(scenario, learned=0.1), replace(scenario, learned=1.1)
+    (good,) = tasks(easy, (0,), tmp_path / "easy")
+    (bad,) = tasks(hard, (0,), tmp_path / "hard")
+    fractions = []
+    first, last = train([good, bad], 1, fractions.append, restarts=2)
+    assert fractions == sorted(fractions)
+    assert (first.learned, len(first.attempts)) == (True, 1)
+    assert (last.learned, len(last.attempts)) == (False, 3)
+    assert last.attempts[0] == first.attempts[0]  # the same data and initialization
+    assert not equal(first, last)
+    # A training that is killed in its third attempt resumes there.
+    pupil = Pupil.starting(bad)
+    assert (pupil.attempts, pupil.epoch) == (list(last.attempts[:2]), 1)
+    (again,) = train([bad], 1, ignore, restarts=2)
+    assert equal(last, again)
+    assert again.attempts == last.attempts

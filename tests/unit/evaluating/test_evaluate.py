@@ -62,7 +62,7 @@ def test_default_is_every_runnable_method_and_every_metric(model, prior):
     assert list(every.scores) == agop.methods.names()
     without = agop.evaluate(model, IMAGES, MASKS)
     assert set(agop.methods.names()) - set(without.scores) == {"agop-weighted", "agop-global"}
-    assert list(without.scores["vanilla"]) == metrics.names()
+    assert list(without.scores["vanilla"]) == metrics.default_names()
 
 
 def test_controls_are_scored_beside_the_methods(model, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agop.errors import InputError, UnknownNameError
-from agop.scenarios import get, xai_tris
+from agop.scenarios import get, names, xai_tris
 
 SCENARIOS = ["linear", "multiplicative", "translations_rotations", "xor"]
 T, L = {(1, 1), (2, 1), (2, 2), (3, 1)}, {(4, 5), (5, 5), (6, 5), (6, 6)}
@@ -31,6 +31,48 @@ def test_each_class_has_its_shape_at_a_fixed_position(scenario):
         masks = split.masks[split.labels == label]
         assert {tuple(pixel) for pixel in masks[0].nonzero().tolist()} == shape
         assert (masks == masks[0]).all()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_union_masks_are_the_published_ground_truth_and_each_kind_carries_the_other(scenario):
+    """Both shapes in every image; only moving shapes have no other place to be absent from."""
+    own, union = (xai_tris(scenario, seed=4, masks=kind)[2] for kind in ("own", "union"))
+    if scenario == "translations_rotations":
+        assert torch.equal(union.masks, own.masks)
+    else:
+        assert all({tuple(p) for p in mask.nonzero().tolist()} == T | L for mask in union.masks[:20])
+        assert torch.equal(union.masks, union.masks[:1].expand_as(union.masks))
+    assert set(own.others) == {"union"}
+    assert set(union.others) == {"own"}
+    assert torch.equal(own.others["union"], union.masks)
+    assert torch.equal(union.others["own"], own.masks)
+    assert torch.equal(own.images, union.images)
+
+
+def test_true_is_an_alias_of_own_and_signed_masks_come_alone():
+    own, alias, signed = (xai_tris("xor", masks=kind)[1] for kind in ("own", "true", "signed"))
+    assert torch.equal(alias.masks, own.masks)
+    assert set(alias.others) == {"union"}
+    assert not signed.others
+    assert set(signed.masks.unique().tolist()) == {-1, 0, 1}
+    assert torch.equal(signed.masks != 0, own.masks)
+
+
+@pytest.mark.parametrize("name", names("xai-tris", "mlp") + names("xai-tris", "llr"))
+def test_data_of_every_network_is_that_of_its_task(name):
+    scenario = get(name)
+    assert name == f"{scenario.task}-{scenario.network_name}"
+    for background in scenario.backgrounds:
+        for split, plain in zip(scenario.splits(background, 3), xai_tris(scenario.task, background, 3), strict=True):
+            assert torch.equal(split.images, plain.images)
+            assert torch.equal(split.labels, plain.labels)
+            assert torch.equal(split.masks, plain.masks)
+
+
+def test_networks_have_their_scenarios():
+    assert names("xai-tris") == names("xai-tris", "cnn") == SCENARIOS
+    assert names("xai-tris", "mlp") == [f"{name}-mlp" for name in SCENARIOS]
+    assert names("xai-tris", "llr") == ["linear-llr"]
 
 
 def test_xor_masks_hold_both_shapes_and_the_signs_decide_the_label():

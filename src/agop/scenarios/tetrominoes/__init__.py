@@ -1,0 +1,1 @@
+"""Tetrominoes in noise, as XAI-TRIS has them at both sizes: patterns, backgrounds, and their mixture."""
