@@ -35,7 +35,7 @@ def test_folder_that_is_not_a_run_is_never_deleted(tmp_path):
 
 def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("agop.bench.runner.run", lambda *_: None)
-    monkeypatch.setattr("agop.cli.bench._show", lambda _: None)
+    monkeypatch.setattr("agop.cli.bench.common._show", lambda _: None)
     run_checked("bench", "xai-tris", "--out", "run", folder=tmp_path)
     spec = RunSpec.load(tmp_path / "run")
     assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))

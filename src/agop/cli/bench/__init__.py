@@ -1,0 +1,12 @@
+"""`agop bench`: run a benchmark into a run folder, and check the paper's claims."""
+
+from __future__ import annotations
+
+import typer
+
+from agop.cli.bench.clevr_xai import clevr_xai
+from agop.cli.bench.xai_tris import xai_tris
+
+app = typer.Typer(help="Run a benchmark.", no_args_is_help=True)
+for _command in (xai_tris, clevr_xai):
+    app.command(_command.__name__.replace("_", "-"))(_command)

@@ -1,0 +1,98 @@
+"""What the benches share: options, the selection of names, and running a specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from agop.cli.printing import plain_console
+
+if TYPE_CHECKING:
+    from agop.runs.spec import RunSpec
+
+Names = list[str] | None
+Out = Annotated[Path, typer.Option(help="Run folder. An unfinished run is resumed.")]
+Method = Annotated[
+    Names,
+    typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
+]
+Metric = Annotated[Names, typer.Option(help="Only this metric; repeatable.")]
+Jobs = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in the run folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Resume a run that was started with another agop or torch.")]
+
+
+def select(kind: str, names: Names, known: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The names among the known ones, in their order, then the user's own methods; by default all known ones."""
+    from agop import methods
+    from agop.errors import InputError
+    from agop.methods.base import takes_layer
+    from agop.registry import unknown_name_error
+
+    others = [name for name in dict.fromkeys(names or ()) if name not in known]
+    for name in others:
+        if kind != "method":
+            raise unknown_name_error(kind, name, list(known))
+        if ":" not in name:
+            raise methods.unknown_method_error(name, known)
+        base, _, variant = name.partition("@")
+        method = methods.create(base)  # LIBRARY:NAME or package.module:NAME
+        if variant and not takes_layer(method):
+            raise InputError(
+                f"{base} has no variant {variant!r}: only methods of a layer have variants, captum:LayerGradCam@LAYER"
+            )
+    return (*(name for name in known if name in (names or default or known)), *others)
+
+
+def processes(jobs: int | None) -> int:
+    """The number of processes, by default one per core of this rank."""
+    from agop.errors import InputError
+    from agop.system.processes import available_cores
+
+    if jobs is not None and jobs < 1:
+        raise InputError(f"jobs is {jobs}: pass 1 or more")
+    # Under torchrun the ranks of a machine share its cores.
+    return jobs or max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def compute(
+    spec: RunSpec,
+    out: Path,
+    jobs: int,
+    fresh: bool,
+    force: bool,
+    notes: Sequence[str] = (),
+    draw: Callable[[], None] = lambda: None,
+) -> None:
+    """Begin or resume the run, then print its summary; `draw` prepares the data that cells read."""
+    from agop.bench.run_folder import run_folder
+    from agop.bench.runner import run
+    from agop.errors import InputError
+    from agop.system.distributed import torchrun_rank
+
+    rank, world_size = torchrun_rank()
+    if fresh and world_size > 1:
+        # A rank that starts late could take cells of the old run for new ones.
+        raise InputError(f"--fresh works in one process only: delete {out}, then start torchrun without --fresh")
+    if rank == 0:
+        for note in notes:
+            plain_console(stderr=True).print(note)
+    with run_folder(spec, out, fresh=fresh, force=force, notes=notes, rank=rank):
+        draw()
+        run(spec, out, jobs, rank, world_size)
+    if rank == 0:
+        _show(out)
+
+
+def _show(out: Path) -> None:
+    from agop.report.run import Run
+    from agop.report.terminal import show
+
+    console = Console(highlight=False, emoji=False)
+    show(Run(out), console)
+    console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)
