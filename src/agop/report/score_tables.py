@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agop.report.estimate import Estimate
-from agop.report.numbers import number
+from agop.report.numbers import counted, number
 from agop.report.run import Place, Run, paper
 from agop.runs.controls import is_control
 
@@ -84,12 +84,14 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
     labels = tuple(f"{run.metrics[m]['label']}{'' if run.metrics[m]['higher_is_better'] else ' ↓'}" for m in columns)
     accuracy = run.estimate(scenario, background, "model", "accuracy")
     coverage = run.estimate(scenario, background, "masks", "coverage", masks)
-    return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows)
+    excluded = len(run.not_learned(scenario, background))
+    note = f"; not learned, {excluded} of {counted(run.spec.seeds, 'seed')}" if excluded else ""
+    return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows, note)
 
 
 def _published(scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:
     """The paper's values by method and metric: it has uncorrelated backgrounds, and one kind of CLEVR-XAI masks."""
-    in_paper = background != "correlated" and masks in ("true", "signed", "all_objects")
+    in_paper = background != "correlated" and masks in ("own", "true", "signed", "all_objects")
     return dict(paper().get(scenario, {})) if in_paper else {}
 
 
