@@ -97,9 +97,9 @@ def _write_cell(
         # The paper's GradCAM map is coarse on purpose.
         warnings.simplefilter("ignore", AGOPWarning)
         entries = Entries(scenario, training, priors, cell)
-        for name in [name for name in spec.methods if name not in entries.applicable(spec.methods)]:
-            reason = f"{type(trained.model).__name__} has no feature maps"
-            scores.skip(name, _metrics_by_kind(spec, test), reason, len(test))
+        for name in spec.methods:
+            if reason := entries.unusable(name):
+                scores.skip(name, _metrics_by_kind(spec, test), reason, len(test))
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
         results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
         for number, result in enumerate(results, 1):
@@ -134,7 +134,7 @@ def _results(
     of_maps = [metric for metric in every if not metric.needs_model]
     few = test.first(spec.sensitivity_images)
     for names, data, selected in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
-        pairs = ((name, entries.entry(name)) for name in entries.applicable(names))
+        pairs = ((name, entries.entry(name)) for name in names if not entries.unusable(name))
         yield from score(
             model, data.images, data.by_kind(spec.masks), pairs, selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,

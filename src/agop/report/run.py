@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agop.errors import FileError
+from agop.errors import FileError, InputError
 from agop.report.estimate import ANY, Estimate, Range
+from agop.report.numbers import counted
 from agop.runs.about import About
 from agop.runs.cell_files import CellFiles
 from agop.runs.rows import Curves, Row, cell_files, curves, parsed
@@ -55,7 +56,20 @@ class Run:
 
     def with_correct_images(self) -> Run:
         """The run with the test images that every network of a task classifies correctly, the published rule."""
+        if not self.records_correct:
+            raise InputError(f"{self.folder} doesn't record which images are classified correctly: report all images")
         return self._with(_only_correct=True)
+
+    @property
+    def images(self) -> str:
+        """The test images behind the scores, as a noun phrase."""
+        every = counted(self.spec.test_images, "test image")
+        return f"{every}, only those that all networks classify correctly" if self._only_correct else every
+
+    @property
+    def records_correct(self) -> bool:
+        """True if the run records which images its networks classify correctly."""
+        return all(f"{self.spec.masks}/model/correct" in self.samples(cell) for cell in self.spec.cells()[:1])
 
     def with_all_networks(self) -> Run:
         """The run with the networks that didn't learn their task."""
@@ -71,11 +85,32 @@ class Run:
         seeds = self._seeds.get((scenario, background, self.spec.masks, "model", "learned"), {})
         return [seed for seed, learned in sorted(seeds.items()) if learned == 0]
 
-    @property
+    @cached_property
     def places(self) -> list[Place]:
-        """Scenario, background and kind of masks of each table."""
+        """Scenario, background and kind of masks of each table. Kinds that agree in every score have one table."""
         spec = self.spec
-        return [(s, b, k) for k in self.kinds for b in spec.backgrounds for s in spec.scenarios if spec.has(s, b)]
+        every = [(s, b, k) for k in self.kinds for b in spec.backgrounds for s in spec.scenarios if spec.has(s, b)]
+        return [place for place in every if self.equal_kinds(*place)[0] == place[2]]
+
+    def equal_kinds(self, scenario: str, background: str, kind: str) -> list[str]:
+        """The kinds of masks with the same scores as this kind, itself included."""
+        scores = self._by_kind[scenario, background]
+
+        def equal(other: str) -> bool:
+            common = scores[kind].keys() & scores[other].keys()
+            return kind == other or (bool(common) and all(scores[kind][key] == scores[other][key] for key in common))
+
+        return [other for other in self.kinds if equal(other)]
+
+    @cached_property
+    def _by_kind(self) -> dict[tuple[str, str], dict[str, dict[tuple[str, str], dict[int, float | None]]]]:
+        """Values by seed, by scenario and background, kind of masks, and method and metric."""
+        values: dict[tuple[str, str], dict[str, dict[tuple[str, str], dict[int, float | None]]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        for (scenario, background, kind, method, metric), seeds in self._seeds.items():
+            values[scenario, background][kind][method, metric] = seeds
+        return values
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -162,7 +197,8 @@ class Run:
         cells = [Cell(name, cell.background, cell.seed) for name in peers if self.spec.has(name, cell.background)]
         learned = [peer for peer in cells if peer.seed not in self.not_learned(peer.scenario, peer.background)]
         hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] for peer in learned]
-        return np.logical_and.reduce([hit > 0 for hit in hits])
+        correct: NDArray[np.bool_] = np.min([hit > 0 for hit in hits], axis=0)
+        return correct
 
     def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
         """True if the score has at least half as many samples as any other method's: only then may it be the best."""

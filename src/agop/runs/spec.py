@@ -114,6 +114,11 @@ class RunSpec:
         listed = scenario in self.scenarios and background in self.backgrounds
         return listed and f"{scenario}/{background}" not in self.absent
 
+    @property
+    def main_scenarios(self) -> tuple[str, ...]:
+        """The scenarios without those that repeat a task with another network, unless there are no others."""
+        return tuple(name for name in self.scenarios if name not in self.tasks) or self.scenarios
+
     def save(self, folder: Path) -> None:
         """Write spec.json into the run folder."""
         write_record(folder / _NAME, asdict(self))

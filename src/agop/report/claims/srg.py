@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agop.report.claims.verdicts import Claim, Verdict, all_above_zero
 from agop.report.estimate import Estimate
@@ -18,13 +19,8 @@ def _predicts(*metrics: str) -> Callable[[Run], Verdict]:
     """The claim that the first metric, minus the second if there is one, ranks methods as average precision does."""
 
     def verdict(run: Run) -> Verdict:
-        return all_above_zero(
-            {
-                scenario: estimate
-                for scenario in run.spec.scenarios
-                if (estimate := _agreement(run, scenario, metrics)) is not None
-            }
-        )
+        estimates = {scenario: _agreement(run, scenario, metrics) for scenario in run.spec.main_scenarios}
+        return all_above_zero({scenario: value for scenario, value in estimates.items() if value is not None})
 
     return verdict
 
@@ -40,9 +36,8 @@ def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | No
         for seed in set(truth).intersection(*parts):
             gain = parts[0][seed] - sum(part[seed] for part in parts[1:])
             pairs.setdefault(seed, []).append((gain, truth[seed]))
-    values = [
-        spearman(*zip(*pairs[seed], strict=True)) for seed in sorted(pairs) if len(pairs[seed]) >= _FEWEST_METHODS
-    ]
+    enough = [pairs[seed] for seed in sorted(pairs) if len(pairs[seed]) >= _FEWEST_METHODS]
+    values = [spearman(*zip(*both, strict=True)) for both in enough]
     return Estimate(tuple(values), (-1, 1)) if values else None
 
 
@@ -53,8 +48,9 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float:
     return float(((first - first.mean()) * (second - second.mean())).mean() / spread) if spread else 0.0
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    return (values[:, None] > values).sum(1) + (values[:, None] == values).sum(1) / 2
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    ranks: NDArray[np.float64] = (values[:, None] > values).sum(1) + (values[:, None] == values).sum(1) / 2
+    return ranks
 
 
 CLAIMS: tuple[Claim, ...] = (
