@@ -16,7 +16,7 @@ from tests.command import error_of, run_checked
         (["--background", "corelated"], "did you mean 'correlated'"),
         (["--masks", "sined"], "did you mean 'signed'"),
         (["--network", "mpl"], "did you mean 'mlp'"),
-        (["--network", "llr", "--scenario", "xor"], "unknown scenario 'xor'"),
+        (["--network", "llr", "--scenario", "xor"], "xor isn't available with network llr: add --network"),
         (["--seeds", "0"], "seeds is 0"),
         (["--jobs", "-1"], "jobs is -1"),
     ],

@@ -122,7 +122,7 @@ def test_published_values_stand_beside_ours_with_the_same_masks_and_images(tmp_p
     [
         ([1, 2, 3], [10, 20, 15], 0.5),
         ([1, 2, 3], [3, 2, 1], -1),
-        ([1, 1, 2], [5, 6, 7], 0.8660254),
+        ([1, 1, 2], [5, 6, 7], 3**0.5 / 2),
         ([1, 1], [1, 2], 0),
     ],
 )

@@ -37,12 +37,16 @@ def xai_tris(
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
     from agop.bench.code import code_of
+    from agop.errors import InputError
     from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
 
     networks = scenarios.networks("xai-tris")
     selected = select("network", network, networks, networks if full else networks[:1])
     known = {name: scenarios.get(name) for which in selected for name in scenarios.names("xai-tris", which)}
+    for name in scenario or ():
+        if name in scenarios.names("xai-tris") and not any(name in (s.name, s.task) for s in known.values()):
+            raise InputError(f"{name} isn't available with network {', '.join(selected)}: add --network cnn or mlp")
     tasks = select("scenario", scenario, list(dict.fromkeys(known[name].task or name for name in known)))
     own = {name: known[name].backgrounds for name in known if (known[name].task or name) in tasks}
     every = list(dict.fromkeys(b for backgrounds in own.values() for b in backgrounds))
