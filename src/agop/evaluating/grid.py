@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
 from agop.evaluating.evaluate import checked_labels, checked_masks, methods_by_name
-from agop.evaluating.grid_images import CELL, CELLS, Grids, check_accepts_grids, joined, make_grids
+from agop.evaluating.grid_images import CELL, CELLS, CONFIDENCE, GRIDS, Grids, check_accepts_grids, joined, make_grids
 from agop.evaluating.grid_scores import cell_scores, means_over_cells, shown_cells
 from agop.evaluating.scoring import Entry
 from agop.evaluating.table import Evaluation
@@ -67,8 +67,8 @@ def grid_pointing_game(
     prior: AGOP | None = None,
     *,
     masks: Tensor | None = None,
-    grids: int = 100,
-    confidence: float = 0.9,
+    grids: int = GRIDS,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
     layer: Layer = None,
     batch_size: int | None = None,

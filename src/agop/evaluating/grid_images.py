@@ -16,6 +16,8 @@ from agop.model.targets import check_range, class_count, predicted, probabilitie
 CELLS = ("upper left", "upper right", "lower left", "lower right")
 # Kinds of masks: the cell of the explained class, and the object's pixels in that cell.
 CELL, OBJECT = "grid cell", "grid object"
+# Defaults: the number of grids at most, and the smallest probability of an image's class.
+GRIDS, CONFIDENCE = 100, 0.9
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ def make_grids(
     labels: Tensor,
     masks: Tensor | None = None,
     *,
-    grids: int = 100,
-    confidence: float = 0.9,
+    grids: int = GRIDS,
+    confidence: float = CONFIDENCE,
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Grids:
@@ -84,11 +86,11 @@ def make_grids(
 
 def _too_few(scores: Tensor, labels: Tensor, confidence: float) -> InputError:
     """The error if the images that are classified correctly with confidence have fewer than four classes."""
-    count, confident = len(labels.unique()), labels[scores >= confidence]
+    count, confident = len(set(labels.tolist())), labels[scores >= confidence].tolist()
     if count < len(CELLS):
-        return InputError(f"the labels have {count} classes: pass images of four or more, a grid has four classes")
+        return InputError(f"a grid has four classes, the labels have only {count}: pass images of more classes")
     return InputError(
-        f"{len(confident):,} of {len(labels):,} images, of {len(confident.unique())} classes, are classified correctly "
+        f"{len(confident):,} of {len(labels):,} images, of {len(set(confident))} classes, are classified correctly "
         f"with P ≥ {confidence:g} ({int((scores >= 0).sum()):,} with any P), and a grid has four classes: lower the "
         "confidence, or pass more images"
     )

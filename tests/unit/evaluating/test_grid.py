@@ -258,7 +258,7 @@ def test_network_of_a_fixed_size_is_refused_before_anything_runs(model, reason):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": LABELS % 3}, "the labels have 3 classes: pass images of four or more"),
+        ({"labels": LABELS % 3}, "a grid has four classes, the labels have only 3: pass images of more"),
         (
             {"labels": SWAPPED},
             r"36 of 60 images, of 3 classes, are classified correctly with P ≥ 0.9 \(36 with any P\)",
