@@ -13,6 +13,7 @@ from torch import nn
 from agop import metrics, scenarios
 from agop.bench.checkpoints import CHECKPOINT
 from agop.bench.entries import Entries
+from agop.bench.grids import add_grid_scores
 from agop.bench.pupil import Task, Trained
 from agop.bench.snapshots import snapshot_rows
 from agop.bench.stacked import StackOfOne
@@ -100,6 +101,7 @@ def _write_cell(
         for number, result in enumerate(results, 1):
             scores.add(result)
             progress(number / (len(spec.methods) + len(spec.sensitivity)))
+        add_grid_scores(scores, spec, entries, model, splits[2])
     few = test.first(SHOWN)
     pictures = pixels(few.images, scenario.black, scenario.white)
     gallery(trained.model, few.images, pictures, few.by_kind(spec.masks), scores.maps, few.labels).save(part)

@@ -1,0 +1,46 @@
+"""Scores on 2×2 grids of test images, for scenarios with grids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import nn
+
+from agop.bench.entries import Entries
+from agop.errors import InputError
+from agop.evaluating.cell_folder import CellScores
+from agop.evaluating.controls import FIXED_MAPS
+from agop.evaluating.grid_images import make_grids
+from agop.evaluating.grid_scores import METRICS, cell_scores, means_over_cells
+from agop.runs.rows import row
+from agop.runs.spec import RunSpec
+from agop.scenarios import Split
+
+_TOO_FEW = "too few images are classified correctly with confidence"
+
+
+def add_grid_scores(scores: CellScores, spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> None:
+    """Score the run's methods on grids by those of the run's metrics that grids have; nothing without grids.
+
+    If the test images don't suffice for one grid, the rows have no value: a bench must not fail after the training.
+    """
+    if not entries.scenario.grids:
+        return
+    metrics = {kind: [name for name in own if name in spec.metrics] for kind, own in METRICS.items()}
+    # Not the controls that are one map for every image: they have the size of one image.
+    names = [name for name in entries.applicable(spec.methods) if name not in FIXED_MAPS]
+    count, seed = entries.scenario.grids, entries.cell.seed
+    try:
+        grids = make_grids(model, test.images, test.labels, test.masks, grids=count, seed=seed)
+    except InputError:
+        scores.rows += [
+            {"masks": kind, **row(name, metric, None, 0), "undefined": {_TOO_FEW: count}}
+            for name in names
+            for kind, own in metrics.items()
+            for metric in own
+        ]
+        return
+    for parts in cell_scores(model, grids, ((name, entries.entry(name)) for name in names)):
+        result = means_over_cells(parts)
+        chosen = {kind: {metric: result.scores[kind][metric] for metric in own} for kind, own in metrics.items()}
+        scores.add_scores(replace(result, scores=chosen))
