@@ -33,6 +33,8 @@ from agop.statistic.fitting import fit
 
 # The share of training in a cell's time.
 _TRAINING = 0.6
+# The share of grids in the time for explaining and scoring.
+_GRIDS = 0.5
 Progress = Callable[[float], None]
 
 
@@ -98,10 +100,11 @@ def _write_cell(
         entries = Entries(scenario, training, priors, cell)
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
         results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
+        share = 1 - _GRIDS if scenario.grids else 1.0
         for number, result in enumerate(results, 1):
             scores.add(result)
-            progress(number / (len(spec.methods) + len(spec.sensitivity)))
-        add_grid_scores(scores, spec, entries, model, splits[2])
+            progress(share * number / (len(spec.methods) + len(spec.sensitivity)))
+        add_grid_scores(scores, spec, entries, model, splits[2], _shifted(progress, share, 1 - share))
     few = test.first(SHOWN)
     pictures = pixels(few.images, scenario.black, scenario.white)
     gallery(trained.model, few.images, pictures, few.by_kind(spec.masks), scores.maps, few.labels).save(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import nn
@@ -19,7 +20,14 @@ from agop.scenarios import Split
 _TOO_FEW = "too few images are classified correctly with confidence"
 
 
-def add_grid_scores(scores: CellScores, spec: RunSpec, entries: Entries, model: nn.Module, test: Split) -> None:
+def add_grid_scores(
+    scores: CellScores,
+    spec: RunSpec,
+    entries: Entries,
+    model: nn.Module,
+    test: Split,
+    progress: Callable[[float], None],
+) -> None:
     """Score the run's methods on grids by those of the run's metrics that grids have; nothing without grids.
 
     If the test images don't suffice for one grid, the rows have no value: a bench must not fail after the training.
@@ -40,7 +48,9 @@ def add_grid_scores(scores: CellScores, spec: RunSpec, entries: Entries, model: 
             for metric in own
         ]
         return
-    for parts in cell_scores(model, grids, ((name, entries.entry(name)) for name in names)):
+    by_method = cell_scores(model, grids, ((name, entries.entry(name)) for name in names))
+    for number, parts in enumerate(by_method, 1):
         result = means_over_cells(parts)
         chosen = {kind: {metric: result.scores[kind][metric] for metric in own} for kind, own in metrics.items()}
         scores.add_scores(replace(result, scores=chosen))
+        progress(number / len(names))

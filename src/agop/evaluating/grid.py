@@ -92,17 +92,15 @@ def grid_pointing_game(
         model, images, classes, objects, grids=grids, confidence=confidence, seed=seed, batch_size=batch_size
     )
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
-    by_cell = list(cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size))
-    results = tuple(map(means_over_cells, by_cell))
-    undefined = {
-        parts[0].method: Counter(reason for part in parts for reason in part.undefined[CELL] if reason)
-        for parts in by_cell
-    }
+    results, undefined = [], {}
+    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size):
+        results.append(means_over_cells(parts))
+        undefined[parts[0].method] = Counter(reason for part in parts for reason in part.undefined[CELL] if reason)
     return GridEvaluation(
-        results,
+        tuple(results),
         _gallery(model, composed, {result.method: result.maps for result in results}),
         masks=CELL,
-        notes=(*_description(composed, len(images), confidence), *_undefined(undefined, 4 * len(composed))),
+        notes=(*_description(composed, len(images), confidence), *_undefined(undefined, composed.sources.numel())),
         sources=composed.sources,
         classes=composed.classes,
     )
@@ -121,7 +119,7 @@ def _gallery(model: nn.Module, grids: Grids, maps: Mapping[str, Tensor]) -> Gall
 def _description(grids: Grids, images: int, confidence: float) -> list[str]:
     """What the scores mean, for the table and the report."""
     return [
-        f"{len(grids):,} grids of {4 * len(grids):,} images, of {grids.confident:,} among {images:,} that are "
+        f"{len(grids):,} grids of {grids.sources.numel():,} images, of {grids.confident:,} among {images:,} that are "
         f"classified correctly with P ≥ {confidence:g}; a grid's score is the mean over its four classes",
         "Energy-GT is the share of the map in the cell of the explained class, PG whether its highest pixel is there: "
         "0.25 for a map that doesn't depend on the class"

@@ -34,7 +34,10 @@ def run(tmp_path, monkeypatch):
         monkeypatch.setitem(scenarios.base.registry._plugins, "squares", scenario)
         spec = RunSpec("own", ("squares",), ("plain",), 1, METHODS, metrics, epochs=1, test_images=20, steps=2)
         begin(spec, tmp_path)
-        run_cells(spec, spec.cells(), tmp_path, lambda done: None)
+        fractions = []
+        run_cells(spec, spec.cells(), tmp_path, fractions.append)
+        assert fractions == sorted(fractions)
+        assert fractions[-1] <= 1 + 1e-9
         return Run(tmp_path)
 
     return finished_run
