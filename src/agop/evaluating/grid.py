@@ -119,11 +119,11 @@ def _gallery(model: nn.Module, grids: Grids, maps: Mapping[str, Tensor]) -> Gall
 def _description(grids: Grids, images: int, confidence: float) -> list[str]:
     """What the scores mean, for the table and the report."""
     return [
-        f"{len(grids):,} grids of {grids.sources.numel():,} images, of {grids.confident:,} among {images:,} that are "
-        f"classified correctly with P ≥ {confidence:g}; a grid's score is the mean over its four classes",
+        f"{len(grids):,} grids of {grids.sources.numel():,} images; {grids.confident:,} of {images:,} images are "
+        f"classified correctly with P ≥ {confidence:g}. A grid's score is the mean over its four classes.",
         "Energy-GT is the share of the map in the cell of the explained class, PG whether its highest pixel is there: "
-        "0.25 for a map that doesn't depend on the class"
-        + ("" if grids.objects is None else "; AP is for the pixels of the object in that cell"),
+        "0.25 for a map that doesn't depend on the class."
+        + ("" if grids.objects is None else " AP is for the pixels of the object in that cell."),
     ]
 
 

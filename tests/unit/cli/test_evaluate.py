@@ -55,7 +55,7 @@ def evaluate(folder, *arguments):
 def test_grid_without_masks_prints_a_table_and_writes_a_run(folder):
     output = evaluate(folder, "images")
     assert "means over grids (N = 3) with 95 % intervals" in output
-    assert "3 grids of 12 images, of 12 among 12 that are classified correctly with P ≥ 0.9" in output
+    assert "3 grids of 12 images; 12 of 12 images are classified correctly with P ≥ 0.9" in output
     assert "vanilla: 3 of 12 maps have no score (map is zero everywhere: 3)" in output
     assert "In short: By Energy-GT, vanilla scores Energy-GT 1.00, with no other method to compare" in output
     run = Run(folder / "scores")

@@ -195,8 +195,8 @@ def test_table_counts_grids_and_states_the_value_of_chance():
     lines = str(game).splitlines()
     assert lines[0] == "means over grids (N = 15) with 95 % intervals"
     assert lines[1].split()[:3] == ["Energy-GT", "PG", "AP"]
-    assert any("0.25 for a map that doesn't depend on the class; AP" in line for line in lines)
-    assert "15 grids of 60 images, of 60 among 60 that are classified correctly with P ≥ 0.9" in str(game)
+    assert any("0.25 for a map that doesn't depend on the class. AP" in line for line in lines)
+    assert "15 grids of 60 images; 60 of 60 images are classified correctly with P ≥ 0.9" in str(game)
     assert "AP" not in str(play())
 
 
