@@ -54,7 +54,7 @@ class GridEvaluation(Evaluation):
     def _sample_names(self, names: Sequence[str]) -> list[str]:
         """Which grid each sample of the gallery is, and which class its maps explain."""
         return [
-            f"grid {grid + 1}: {class_name(names, int(self.classes[grid, cell]))}, {CELLS[cell]}"
+            f"grid {grid + 1}, maps for {class_name(names, int(self.classes[grid, cell]))} ({CELLS[cell]})"
             for grid, cell in shown_cells(len(self.sources))
         ]
 

@@ -65,7 +65,7 @@ def test_grid_without_masks_prints_a_table_and_writes_a_run(folder):
     about = json.loads((folder / "scores" / "about.json").read_text())
     assert about["command"].startswith("agop evaluate colours:Colours images --grid")
     assert about["classes"] == {"images": list(CLASSES)}
-    assert [name.partition(":")[0] for name in about["samples"]["images"]] == ["grid 1", "grid 2", "grid 3"]
+    assert [name.partition(",")[0] for name in about["samples"]["images"]] == ["grid 1", "grid 2", "grid 3"]
     report = run_checked("report", "scores", "--format", "markdown", folder=folder).stdout
     assert "## images / given, grid cell masks" in report
     assert "0.25 for a map that doesn't depend on the class" in report

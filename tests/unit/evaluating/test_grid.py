@@ -210,8 +210,7 @@ def test_run_folder_has_both_kinds_and_every_report_format(tmp_path):
     assert len(run.values("own", "given", "vanilla", "energy")) == 15
     assert run.about.command == "agop.grid_pointing_game(…)"
     assert any("0.25" in note for note in run.about.notes)
-    cell = CELLS.index(run.about.samples["own"][1].partition(", ")[2])
-    assert run.about.samples["own"][1] == f"grid 2: {'abcde'[game.classes[1, cell]]}, {CELLS[1]}"
+    assert run.about.samples["own"][1] == f"grid 2, maps for {'abcde'[game.classes[1, 1]]} ({CELLS[1]})"
     for name in registry.names():
         assert registry.get(name)(run)
 
