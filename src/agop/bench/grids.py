@@ -13,7 +13,6 @@ from agop.evaluating.cell_folder import CellScores
 from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.grid_images import make_grids
 from agop.evaluating.grid_scores import METRICS, cell_scores, means_over_cells
-from agop.runs.rows import row
 from agop.runs.spec import RunSpec
 from agop.scenarios import Split
 
@@ -36,17 +35,13 @@ def add_grid_scores(
         return
     metrics = {kind: [name for name in own if name in spec.metrics] for kind, own in METRICS.items()}
     # Not the controls that are one map for every image: they have the size of one image.
-    names = [name for name in entries.applicable(spec.methods) if name not in FIXED_MAPS]
+    names = [name for name in spec.methods if name not in FIXED_MAPS and not entries.unusable(name)]
     count, seed = entries.scenario.grids, entries.cell.seed
     try:
         grids = make_grids(model, test.images, test.labels, test.masks, grids=count, seed=seed)
     except InputError:
-        scores.rows += [
-            {"masks": kind, **row(name, metric, None, 0), "undefined": {_TOO_FEW: count}}
-            for name in names
-            for kind, own in metrics.items()
-            for metric in own
-        ]
+        for name in names:
+            scores.skip(name, metrics, _TOO_FEW, count)
         return
     by_method = cell_scores(model, grids, ((name, entries.entry(name)) for name in names))
     for number, parts in enumerate(by_method, 1):

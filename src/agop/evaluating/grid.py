@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
 from agop.evaluating.evaluate import checked_labels, checked_masks, methods_by_name
-from agop.evaluating.grid_images import CELL, CELLS, CONFIDENCE, GRIDS, Grids, check_accepts_grids, joined, make_grids
+from agop.evaluating.grid_images import CELLS, CONFIDENCE, GRIDS, Grids, check_accepts_grids, joined, make_grids
 from agop.evaluating.grid_scores import cell_scores, means_over_cells, shown_cells
 from agop.evaluating.scoring import Entry
 from agop.evaluating.table import Evaluation
@@ -25,6 +25,7 @@ from agop.model.probe import check_images
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture, pixels
 from agop.runs.gallery import Gallery
+from agop.runs.grid_masks import CELL
 from agop.statistic.agop import AGOP
 from agop.system.progress import track
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from agop.errors import InputError, ModelError
 from agop.model.probe import number_of_classes, probing, rows_for
 from agop.model.targets import check_range, class_count, predicted, probabilities
+from agop.runs.grid_masks import CELL, OBJECT
 
 CELLS = ("upper left", "upper right", "lower left", "lower right")
-# Kinds of masks: the cell of the explained class, and the object's pixels in that cell.
-CELL, OBJECT = "grid cell", "grid object"
 # Defaults: the number of grids at most, and the smallest probability of an image's class.
 GRIDS, CONFIDENCE = 100, 0.9
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from agop import metrics as all_metrics
-from agop.evaluating.grid_images import CELL, CELLS, OBJECT, Grids
+from agop.evaluating.grid_images import CELLS, Grids
 from agop.evaluating.scoring import Entry, MethodScores, score
 from agop.methods.integrated_gradients import IntegratedGradients
 from agop.runs.gallery import spread
+from agop.runs.grid_masks import CELL, OBJECT
 from agop.statistic.agop import AGOP
 from agop.statistic.provenance import Provenance
 

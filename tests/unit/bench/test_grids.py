@@ -27,12 +27,12 @@ def splits(background, seed, masks):
 def run(tmp_path, monkeypatch):
     """Run one cell with a network that needs no training."""
 
-    def finished_run(grids=7, scale=1.0, metrics=METRICS):
+    def finished_run(grids=7, scale=1.0, metrics=METRICS, images=20):
         recipe = Recipe(epochs=1, batch=60, learning_rate=1e-6, snapshot_every=None)
         network = partial(ChannelEnergy, scale)
         scenario = Scenario("squares", "own", splits, network, None, ("plain",), recipe=recipe, grids=grids)
         monkeypatch.setitem(scenarios.base.registry._plugins, "squares", scenario)
-        spec = RunSpec("own", ("squares",), ("plain",), 1, METHODS, metrics, epochs=1, test_images=20, steps=2)
+        spec = RunSpec("own", ("squares",), ("plain",), 1, METHODS, metrics, epochs=1, test_images=images, steps=2)
         begin(spec, tmp_path)
         fractions = []
         run_cells(spec, spec.cells(), tmp_path, fractions.append)
@@ -76,6 +76,16 @@ def test_report_has_a_table_for_each_kind_and_the_gallery_no_scores_of_grids(run
     assert list(view["scores"]) == ["true"]
     for name in registry.names():
         assert registry.get(name)(finished)
+
+
+def test_choice_of_correct_images_does_not_apply_to_grids(run):
+    finished = run(grids=15, images=10)
+    for kind, metric in (("grid cell", "energy"), ("grid object", "average_precision")):
+        every, correct = (
+            view.values("squares", "plain", "agop-weighted", metric, kind)
+            for view in (finished, finished.with_correct_images())
+        )
+        assert correct == pytest.approx(every)
 
 
 def test_only_metrics_of_the_run_are_scored(run):

@@ -39,7 +39,7 @@ def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch)
     run_checked("bench", "xai-tris", "--out", "run", folder=tmp_path)
     spec = RunSpec.load(tmp_path / "run")
     assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))
-    assert spec.methods == tuple(agop.methods.names())
+    assert spec.methods == (*agop.methods.names(), "centre", "mean-mask")
     assert spec.metrics == tuple(agop.metrics.default_names())
 
 

@@ -9,9 +9,10 @@ from torch import nn
 
 import agop
 from agop.errors import InputError, ModelError, PriorError
-from agop.evaluating.grid_images import CELL, CELLS, OBJECT, joined, make_grids
+from agop.evaluating.grid_images import CELLS, joined, make_grids
 from agop.report.formats import registry
 from agop.report.run import Run
+from agop.runs.grid_masks import CELL, OBJECT
 from tests import zoo
 
 CLASSES, SIDE = 5, 6

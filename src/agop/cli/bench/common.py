@@ -23,6 +23,9 @@ Method = Annotated[
 ]
 Metric = Annotated[Names, typer.Option(help="Only this metric; repeatable.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of processes; by default one per core.")]
+Restarts = Annotated[
+    int, typer.Option(min=0, help="Train a network that doesn't learn its task again, at most this many times.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in the run folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume a run that was started with another agop or torch.")]
 

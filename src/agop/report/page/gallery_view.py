@@ -14,6 +14,7 @@ from agop.report.page.map_bytes import block_size, pack_maps
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
+from agop.runs.spec import Cell
 
 _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12
@@ -88,8 +89,10 @@ def _scores(run: Run, scenario: str, background: str, gallery: Gallery) -> dict[
     """The samples' scores by kind of masks, method and metric; None if undefined."""
     scores: dict[str, dict[str, dict[str, list[Any]]]] = {}
     indices = _indices(gallery)
-    for key, values in run.samples(scenario, background).items():
+    for key, values in run.samples(Cell(scenario, background, 0)).items():
         method, metric = _parts(run, key)
+        if method == "model":
+            continue
         kind = key[: -len(f"/{method}/{metric}")]
         if kind not in gallery.masks:
             continue  # scores of other images, such as a benchmark's grids
