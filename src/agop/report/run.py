@@ -21,6 +21,7 @@ from agop.report.estimate import ANY, Estimate, Range
 from agop.report.numbers import counted
 from agop.runs.about import About
 from agop.runs.cell_files import CellFiles
+from agop.runs.grid_masks import CELL, OBJECT
 from agop.runs.rows import Curves, Row, cell_files, curves, parsed
 from agop.runs.spec import Cell, RunSpec
 
@@ -187,7 +188,10 @@ class Run:
     def _of_samples(self, cell: Cell, key: str) -> dict[int, float]:
         """Defined scores of a cell's selected samples, by their index."""
         scores = self.samples(cell)[key]
-        selected = np.isfinite(scores) & (self._correct(cell)[: len(scores)] if self._only_correct else True)
+        selected = np.isfinite(scores)
+        # All images of a grid are classified correctly.
+        if self._only_correct and not key.startswith((f"{CELL}/", f"{OBJECT}/")):
+            selected &= self._correct(cell)[: len(scores)]
         return {int(index): float(scores[index]) for index in np.flatnonzero(selected)}
 
     def _correct(self, cell: Cell) -> NDArray[np.bool_]:

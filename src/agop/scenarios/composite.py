@@ -69,6 +69,7 @@ def composite(name: str, **options: Any) -> Scenario:
         recipe=_RECIPE,
         prior="checkpoint",
         snapshot_images=100,
+        grids=100,
         black=BLACK,
         white=WHITE,
         network_name="small-resnet",
