@@ -46,7 +46,7 @@ class Run:
         self.timings = parsed(self.cells, "timings.jsonl")
         _check_complete(folder, self.spec, self.about, self.rows)
         self._scores: dict[Cell, dict[str, NDArray[np.float64]]] = {}
-        self.masks, self._only_correct, self._only_learned = self.spec.masks, False, True
+        self.masks, self.only_correct, self._only_learned = self.spec.masks, False, True
         self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
         self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
         self._counts = _counts([*self.rows, *self.timings], self.spec.masks)
@@ -59,13 +59,13 @@ class Run:
         """The run with the test images that every network of a task classifies correctly, the published rule."""
         if not self.records_correct:
             raise InputError(f"{self.folder} doesn't record which images are classified correctly: report all images")
-        return self._with(_only_correct=True)
+        return self._with(only_correct=True)
 
     @property
     def images(self) -> str:
         """The test images behind the scores, as a noun phrase."""
         every = counted(self.spec.test_images, "test image")
-        return f"{every}, only those that all networks classify correctly" if self._only_correct else every
+        return f"{every}, only those that all networks classify correctly" if self.only_correct else every
 
     @property
     def records_correct(self) -> bool:
@@ -178,7 +178,7 @@ class Run:
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
         by_sample = self.spec.intervals == "samples"
         key = f"{kind}/{method}/{metric}"
-        if not (by_sample or self._only_correct) or key not in self.samples(Cell(scenario, background, 0)):
+        if not (by_sample or self.only_correct) or key not in self.samples(Cell(scenario, background, 0)):
             return used
         scores = {seed: self._of_samples(Cell(scenario, background, seed), key) for seed in used}
         if by_sample:
@@ -190,7 +190,7 @@ class Run:
         scores = self.samples(cell)[key]
         selected = np.isfinite(scores)
         # All images of a grid are classified correctly.
-        if self._only_correct and not key.startswith((f"{CELL}/", f"{OBJECT}/")):
+        if self.only_correct and not key.startswith((f"{CELL}/", f"{OBJECT}/")):
             selected &= self._correct(cell)[: len(scores)]
         return {int(index): float(scores[index]) for index in np.flatnonzero(selected)}
 
