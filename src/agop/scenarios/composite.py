@@ -66,6 +66,7 @@ def composite(name: str, **options: Any) -> Scenario:
         SmallResNet,
         layer="layer3",
         backgrounds=BACKGROUNDS,
+        masks=("own",),
         recipe=_RECIPE,
         prior="checkpoint",
         snapshot_images=100,
