@@ -62,6 +62,34 @@ def write_clevr(folder, scores):
     return _write(folder, spec, files, samples, network="a network", notes=["kept: 3"])
 
 
+def write_networks(folder, scores, correct, learned=lambda cell: 1.0):
+    """XAI-TRIS run of two networks on one task: `scores(cell, kind, method, metric)` and `correct(cell)` give (N,).
+
+    The kinds of masks are own and union; the metrics are AP, rank accuracy and SRG, which has no masks.
+    """
+    metrics = {"average_precision": ("AP", True), "rank_accuracy": ("Rank", True), "srg": ("SRG", True)}
+    spec = RunSpec(
+        "xai-tris", ("linear", "linear-mlp"), ("uncorrelated",), 4, ("vanilla", "integrated-gradients", "smoothgrad"),
+        tuple(metrics), "own", restarts=5, tasks={"linear-mlp": "linear"}, test_images=4,
+    )  # fmt: skip
+
+    def samples(cell):
+        keys = [(kind, method, metric) for kind in ("own", "union") for method in spec.methods for metric in metrics]
+        own = {"/".join(key): scores(cell, *key) for key in keys if key[0] == "own" or key[2] != "srg"}
+        return {key: np.array(values, float) for key, values in (own | {"own/model/correct": correct(cell)}).items()}
+
+    rows = []
+    for cell in spec.cells():
+        where = asdict(cell) | {"masks": "own", "method": "model", "n": 4}
+        facts = {"accuracy": np.mean(correct(cell)), "learned": learned(cell), "first_accuracy": 0.5, "attempts": 1}
+        rows += [where | {"metric": metric, "value": float(value)} for metric, value in facts.items()]
+        for key, values in samples(cell).items():
+            kind, method, metric = key.split("/")
+            if method != "model":
+                rows.append(where | {"masks": kind, "method": method, "metric": metric, "value": float(values.mean())})
+    return _write(folder, spec, {"rows": rows}, samples, metrics=metrics)
+
+
 def write_evaluation(folder, scores, name="linear", metric="iou"):
     """Evaluation of a user's model: no training, one metric, scores (N,) per method, NaN where undefined."""
     count = len(next(iter(scores.values())))
@@ -80,8 +108,8 @@ def write_evaluation(folder, scores, name="linear", metric="iou"):
     return _write(folder, spec, {"rows": rows, "timings": timings}, samples, classes={name: ["healthy"]})
 
 
-def _write(folder, spec, files, samples=None, **more):
-    metrics = {name: METRICS[name] for name in spec.metrics}
+def _write(folder, spec, files, samples=None, metrics=METRICS, **more):
+    metrics = {name: metrics[name] for name in spec.metrics}
     about = {
         "metrics": {name: {"label": label, "higher_is_better": up} for name, (label, up) in metrics.items()},
         "command": f"agop bench {spec.benchmark}", "versions": {"agop": "0"}, "hardware": {"cores": 2, "machine": "x"},
@@ -92,7 +120,10 @@ def _write(folder, spec, files, samples=None, **more):
 
 
 def write_cells(folder, spec, files, samples=None):
-    """The specification and its cells: rows by "rows", "timings" and "convergence", and scores (N,) for every cell."""
+    """The specification and its cells: rows by "rows", "timings" and "convergence", and scores (N,).
+
+    The scores are the same for every cell, or a function of it.
+    """
     spec.save(folder)
     for cell in spec.cells():
         place, where = folder / "cells" / cell.name, asdict(cell).items()
@@ -101,7 +132,7 @@ def write_cells(folder, spec, files, samples=None):
             lines = [json.dumps(row) + "\n" for row in files.get(name, ()) if where <= row.items()]
             (place / f"{name}.jsonl").write_text("".join(lines))
         if samples is not None:
-            (place / "scores.safetensors").write_bytes(save(samples))
+            (place / "scores.safetensors").write_bytes(save(samples(cell) if callable(samples) else samples))
         seal(place)
     collect(spec, folder)
 

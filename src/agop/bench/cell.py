@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from agop import metrics, scenarios
 from agop.bench.checkpoints import CHECKPOINT
@@ -19,7 +19,7 @@ from agop.bench.stacked import StackOfOne
 from agop.bench.train import train
 from agop.errors import AGOPWarning
 from agop.evaluating.cell_folder import CellScores, gallery, write_tensors
-from agop.evaluating.scoring import MethodScores, accuracy, score
+from agop.evaluating.scoring import MethodScores, correct, score
 from agop.model.preparing import prepare
 from agop.pictures.heat import pixels
 from agop.runs.gallery import SHOWN
@@ -85,16 +85,21 @@ def _write_cell(
 ) -> None:
     """Explain and score a trained network, and write every file of its cell."""
     training, _, test = splits
+    hits = correct(trained.model, test.images, test.labels)
     test = test.first(spec.test_images)
     priors = _priors(scenario, trained, training)
     for kind, prior in priors.items():
         prior.save(part / ("agop.safetensors" if kind == scenario.prior else f"agop-{kind}.safetensors"))
     write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
-    scores = CellScores(rows=list(_facts(spec, trained, splits)))
+    scores = CellScores(rows=list(_facts(spec, trained, splits, hits)))
+    scores.samples[f"{spec.masks}/model/correct"] = hits[: len(test)].float()
     with warnings.catch_warnings():
         # The paper's GradCAM map is coarse on purpose.
         warnings.simplefilter("ignore", AGOPWarning)
         entries = Entries(scenario, training, priors, cell)
+        for name in spec.methods:
+            if reason := entries.unusable(name):
+                scores.skip(name, _metrics_by_kind(spec, test), reason, len(test))
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
         results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
         for number, result in enumerate(results, 1):
@@ -129,7 +134,7 @@ def _results(
     of_maps = [metric for metric in every if not metric.needs_model]
     few = test.first(spec.sensitivity_images)
     for names, data, selected in ((spec.methods, test, every), (spec.sensitivity, few, of_maps)):
-        pairs = ((name, entries.entry(name)) for name in entries.applicable(names))
+        pairs = ((name, entries.entry(name)) for name in names if not entries.unusable(name))
         yield from score(
             model, data.images, data.by_kind(spec.masks), pairs, selected,
             range(min(SHOWN, len(data))), signed=spec.masks == "signed", steps=spec.steps,
@@ -137,11 +142,16 @@ def _results(
         )  # fmt: skip
 
 
-def _facts(spec: RunSpec, trained: Trained, splits: Splits) -> Iterator[Row]:
+def _metrics_by_kind(spec: RunSpec, test: Split) -> dict[str, list[str]]:
+    """Names of the metrics by kind of masks; those that query the model are beside the main kind only."""
+    of_maps = [name for name in spec.metrics if not metrics.get(name).needs_model]
+    return {kind: list(spec.metrics) if kind == spec.masks else of_maps for kind in test.by_kind(spec.masks)}
+
+
+def _facts(spec: RunSpec, trained: Trained, splits: Splits, hits: Tensor) -> Iterator[Row]:
     """Accuracy on all test data, what the attempts to train gave, and the share of pixels in each kind of mask."""
-    training, validation, test = splits
-    correct = accuracy(trained.model, test.images, test.labels)
-    yield {"masks": spec.masks, **row("model", "accuracy", correct, len(test))}
+    training, validation, _ = splits
+    yield {"masks": spec.masks, **row("model", "accuracy", float(hits.double().mean()), len(hits))}
     if spec.restarts is not None:
         yield {"masks": spec.masks, **row("model", "first_accuracy", trained.attempts[0], len(validation))}
         yield {"masks": spec.masks, **row("model", "attempts", len(trained.attempts), 1)}

@@ -53,11 +53,16 @@ class Entries:
             "integrated-gradients@black …"
         )
 
-    def applicable(self, names: Iterable[str]) -> list[str]:
-        """The names without methods of a layer, if the scenario's network has no feature maps."""
-        if self.scenario.layer is not None:
-            return list(names)
-        return [n for n in names if n in FIXED_MAPS or not takes_layer(methods.get(n.partition("@")[0]))]
+    def unusable(self, name: str) -> str | None:
+        """The reason why the network can't be explained by the method of this name, if there is one."""
+        if name in FIXED_MAPS:
+            return None
+        method = methods.create(name.partition("@")[0])
+        if self.scenario.layer is None and takes_layer(method):
+            return "the network has no feature maps"
+        if method.needs_prior and not self.priors[self.scenario.prior].diagonal.any():
+            return "diag(M) is zero: the logits don't depend on the image"
+        return None
 
     def layers(self, names: Iterable[str]) -> set[str]:
         """Layers of the methods of these names."""

@@ -9,6 +9,7 @@ import typer
 
 from agop.cli import options
 from agop.errors import InputError
+from agop.registry import unknown_name_error
 
 _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 
@@ -26,6 +27,9 @@ def report(
         Path | None,
         typer.Option(help="File to write; default: RUN/index.html, or standard output if not html."),
     ] = None,
+    samples: Annotated[
+        str, typer.Option(help="all, or correct: only images that every network of the run classifies correctly.")
+    ] = "all",
     force: options.Force = False,
 ) -> None:
     """Write the report of a run as an HTML page, Markdown, CSV, LaTeX or JSON."""
@@ -38,7 +42,10 @@ def report(
     if format_ is None and extension not in _FORMATS:
         raise InputError(f"{out} doesn't end in {', '.join(_FORMATS)}: rename it or pass --format")
     name = format_ or _FORMATS[extension]
-    text = registry.get(name)(Run(run))
+    if samples not in ("all", "correct"):
+        raise unknown_name_error("choice of samples", samples, ["all", "correct"])
+    results = Run(run) if samples == "all" else Run(run).with_correct_images()
+    text = registry.get(name)(results)
     if out is None and name != "html":
         typer.echo(text, nl=False)
         return

@@ -42,6 +42,13 @@ class CellScores:
         self.timings.append(row(name, "milliseconds", result.milliseconds, count))
         self.maps[name] = result.maps
 
+    def skip(self, method: str, metrics: Mapping[str, Sequence[str]], reason: str, count: int) -> None:
+        """Add rows without a value for a method that can't run, by kind of masks and metric."""
+        for kind, names in metrics.items():
+            for metric in names:
+                undefined = {"value": None, "n": 0, "undefined": {reason: count}}
+                self.rows.append({"masks": kind, "method": method, "metric": metric, **undefined})
+
     def write(self, folder: Path, cell: Cell, convergence: Iterable[Row] = ()) -> None:
         """Write rows, timings, convergence and scores into the folder of the cell, then seal it: call this last."""
         for name, rows in (("rows", self.rows), ("timings", self.timings), ("convergence", convergence)):

@@ -113,9 +113,14 @@ def timed_maps(
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of images (N,C,H,W) for which the model predicts the label."""
+    return float(correct(model, images, labels).double().mean())
+
+
+def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """True (N,) for each image (N,C,H,W) for which the model predicts the label."""
     with probing(model) as probe:
         predictions = torch.cat([probe.predict(part) for part in torch.split(images, rows_for(images, None, model))])
-    return float((predictions.cpu() == labels.cpu()).double().mean())
+    return predictions.cpu() == labels.cpu()
 
 
 def summary(values: Tensor, undefined: Sequence[str | None]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from agop.metrics.base import metric
 from agop.metrics.curves import areas
 from agop.model.targets import Target
 
-_STEPS = 16
+_STEPS = 8
 
 
 @metric("SRG", bounds=(-1.0, 1.0), needs_model=True)
@@ -28,7 +28,7 @@ def srg(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> Tensor:
-    """Insertion minus deletion (N,), in at most 16 steps, with the pixels of reference images as the fill.
+    """Insertion minus deletion (N,), in at most 8 steps, with the pixels of reference images as the fill.
 
     Unlike zero, the fill isn't the baseline of a method. `references` (M,C,H,W) are other images, for example from the
     training data: the same `draws` of them fill every image. Without them, an image is filled with its own pixels in

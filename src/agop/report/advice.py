@@ -32,10 +32,11 @@ def advice(run: Run) -> str:
 
 def _groups(run: Run) -> list[tuple[str, tuple[str, ...]]]:
     """The start of each sentence and the scenarios it is about, grouped by what the scenarios have in common."""
-    ours = run.spec.scenarios
+    ours = run.spec.main_scenarios
     if run.spec.benchmark != "xai-tris":
         return [("", ours)]
-    groups = [(where, tuple(s for s in scenarios if s in ours)) for where, scenarios in _WHERE]
+    task = {scenario: run.spec.tasks.get(scenario, scenario) for scenario in ours}
+    groups = [(where, tuple(s for s in ours if task[s] in tasks)) for where, tasks in _WHERE]
     others = tuple(s for s in ours if not any(s in scenarios for _, scenarios in groups))
     grouped = [(f"{where} ({', '.join(scenarios)}), ", scenarios) for where, scenarios in groups if scenarios]
     return [*grouped, *((f"on {name}, ", (name,)) for name in others)]

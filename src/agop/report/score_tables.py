@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agop.report.estimate import Estimate
-from agop.report.numbers import number
+from agop.report.numbers import counted, number
 from agop.report.run import Place, Run, paper
 from agop.runs.controls import is_control
 
@@ -36,6 +36,8 @@ class Table:
     labels: tuple[str, ...]
     rows: dict[str, dict[str, ScoreCell]]
     note: str = ""
+    # Other kinds of masks with the same scores.
+    same: tuple[str, ...] = ()
 
     @property
     def cites_paper(self) -> bool:
@@ -46,7 +48,7 @@ class Table:
     def title(self) -> str:
         """Scenario, background, masks, accuracy and note, as one line."""
         share = "" if self.coverage is None else f" covering {self.coverage.mean:.1%} of the pixels"
-        kind = "" if self.masks == "true" else f", {self.masks} masks{share}"
+        kind = "" if self.masks == "true" else f", {' and '.join((self.masks, *self.same))} masks{share}"
         accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy}"
         return f"{self.scenario} / {self.background}{kind}{accuracy}{self.note}"
 
@@ -84,12 +86,15 @@ def _table(run: Run, methods: Sequence[str], scenario: str, background: str, mas
     labels = tuple(f"{run.metrics[m]['label']}{'' if run.metrics[m]['higher_is_better'] else ' ↓'}" for m in columns)
     accuracy = run.estimate(scenario, background, "model", "accuracy")
     coverage = run.estimate(scenario, background, "masks", "coverage", masks)
-    return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows)
+    excluded = len(run.not_learned(scenario, background))
+    note = f"; not learned, {excluded} of {counted(run.spec.seeds, 'seed')}" if excluded else ""
+    same = tuple(kind for kind in run.equal_kinds(scenario, background, masks) if kind != masks)
+    return Table(scenario, background, masks, accuracy, coverage, columns, labels, rows, note, same)
 
 
 def _published(scenario: str, background: str, masks: str) -> dict[str, dict[str, float | None]]:
     """The paper's values by method and metric: it has uncorrelated backgrounds, and one kind of CLEVR-XAI masks."""
-    in_paper = background != "correlated" and masks in ("true", "signed", "all_objects")
+    in_paper = background != "correlated" and masks in ("own", "true", "signed", "all_objects")
     return dict(paper().get(scenario, {})) if in_paper else {}
 
 

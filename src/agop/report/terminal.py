@@ -33,8 +33,7 @@ def show(run: Run, console: Console) -> None:
         console.print("The paper's claims", style="bold")
     for checked in claims:
         colour = _COLOURS.get(checked.verdict, "yellow")
-        evidence = f" {checked.claim}: {checked.figures}"
-        console.print(Text.assemble((f"{checked.verdict:9}", colour), evidence), soft_wrap=True)
+        console.print(Text.assemble((checked.verdict, colour), f"  {checked.claim}: {checked.figures}"), soft_wrap=True)
     for remark in remarks(run):
         console.print(remark, soft_wrap=True, markup=False)
     console.print("\nIn short", style="bold")

@@ -12,7 +12,7 @@ from agop.runs.links import refuse_links
 from agop.runs.records import read_record, read_values, write_record
 from agop.runs.replacing import finish_replacing
 
-FORMAT = 3
+FORMAT = 4
 _NAME = "spec.json"
 # A cell takes seconds at least: more would take days, and enumerating them gigabytes.
 _MOST_CELLS = 100_000
@@ -43,7 +43,8 @@ class RunSpec:
     the model. `intervals` are over "seeds" or, in a run of one seed, over "samples". `steps` is for deletion and
     insertion, None for the metric's default. `options` belong to the scenario. `absent` lists backgrounds that a
     scenario lacks, as "scenario/background". A network that doesn't learn its task is trained again, at most `restarts`
-    times (None: this isn't checked). `code` has a digest of the file of each user-defined method.
+    times (None: this isn't checked). `tasks` names the task of each scenario that shares its data with others, which
+    train other networks. `code` has a digest of the file of each user-defined method.
     """
 
     benchmark: str
@@ -62,6 +63,7 @@ class RunSpec:
     options: dict[str, Any] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     restarts: int | None = None
+    tasks: dict[str, str] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -111,6 +113,11 @@ class RunSpec:
         """True if the run has this scenario with this background."""
         listed = scenario in self.scenarios and background in self.backgrounds
         return listed and f"{scenario}/{background}" not in self.absent
+
+    @property
+    def main_scenarios(self) -> tuple[str, ...]:
+        """The scenarios without those that repeat a task with another network, unless there are no others."""
+        return tuple(name for name in self.scenarios if name not in self.tasks) or self.scenarios
 
     def save(self, folder: Path) -> None:
         """Write spec.json into the run folder."""

@@ -10,12 +10,21 @@ import_all(__name__, __path__)
 
 
 def names(benchmark: str | None = None, network: str | None = None) -> list[str]:
-    """Names of all scenarios, or of one benchmark's with one network, by default its first network."""
+    """Names of all scenarios, or of one benchmark's with one network.
+
+    By default it is the benchmark's first network; scenarios that don't name their network belong to it.
+    """
     if benchmark is None:
         return registry.names()
     own = [scenario for scenario in map(get, registry.names()) if scenario.benchmark == benchmark]
-    selected = network or next((scenario.network_name for scenario in own), None)
-    return [scenario.name for scenario in own if scenario.network_name == selected]
+    first = next((scenario.network_name for scenario in own), "")
+    return [scenario.name for scenario in own if (scenario.network_name or first) == (network or first)]
+
+
+def networks(benchmark: str) -> list[str]:
+    """Short names of the networks of a benchmark."""
+    own = (scenario for scenario in map(get, registry.names()) if scenario.benchmark == benchmark)
+    return list(dict.fromkeys(scenario.network_name for scenario in own if scenario.network_name))
 
 
 def get(name: str) -> Scenario:
@@ -23,4 +32,4 @@ def get(name: str) -> Scenario:
     return registry.get(name)
 
 
-__all__ = ["Recipe", "Scenario", "Split", "get", "names", "register", "xai_tris"]
+__all__ = ["Recipe", "Scenario", "Split", "get", "names", "networks", "register", "xai_tris"]

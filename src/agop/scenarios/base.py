@@ -104,8 +104,8 @@ class Scenario:
         return self
 
     def splits(self, background: str, seed: int, masks: str | None = None) -> Splits:
-        """Training, validation and test data, by default with the first kind of masks, which "true" names as well."""
-        masks = self.masks[0] if masks in (None, "true") else masks
+        """Training, validation and test data, by default with the first kind of masks, also called "own" or "true"."""
+        masks = self.masks[0] if masks in (None, "own", "true") else masks
         if background not in self.backgrounds:
             raise unknown_name_error("background", background, self.backgrounds)
         if masks not in self.masks:

@@ -80,6 +80,7 @@ def _register(task: str, network_name: str, network: Callable[[], nn.Module], re
             recipe=recipe,
             classes=("equal signs", "unequal signs") if task == "xor" else ("T", "L"),
             learned=_LEARNED,
+            snapshot_images=250,
             task="" if convolutional else task,
             network_name=network_name,
         )

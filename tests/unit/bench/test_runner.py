@@ -19,7 +19,7 @@ from agop.bench.runner import cells_of_rank
 from agop.errors import FileError, InputError
 from agop.runs.gallery import Gallery
 from agop.runs.rows import FILES, read
-from agop.runs.spec import Cell, RunSpec
+from agop.runs.spec import RunSpec
 from tests.command import WIDE, error_of, run_checked, run_process
 from tests.deadline import wait_until
 
@@ -28,6 +28,7 @@ METHODS = ("vanilla", "gradcam", "agop-global")
 METRICS = ("--metric", "energy", "--metric", "deletion")
 FEW = ("--method", "vanilla", "--method", "agop-global", *METRICS)
 QUICK = ("bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "2",
+         "--background", "uncorrelated", "--background", "correlated",
          *(part for name in (*METHODS, "gate:Gate") for part in ("--method", name)), *METRICS)  # fmt: skip
 # A method that lets each worker finish one cell and holds it in the second: tests can kill it there.
 GATE = '''
@@ -95,8 +96,8 @@ def test_gallery_has_the_first_samples_with_the_maps_behind_their_scores(whole):
     gallery = Gallery.load(cell)
     scores = load_file(cell / "scores.safetensors")
     for name in METHODS:
-        energy = agop.metrics.energy(torch.from_numpy(gallery.maps[name]), torch.from_numpy(gallery.masks["true"]))
-        torch.testing.assert_close(energy, scores[f"true/{name}/energy"][:12], atol=1e-6, rtol=0, equal_nan=True)
+        energy = agop.metrics.energy(torch.from_numpy(gallery.maps[name]), torch.from_numpy(gallery.masks["own"]))
+        torch.testing.assert_close(energy, scores[f"own/{name}/energy"][:12], atol=1e-6, rtol=0, equal_nan=True)
     _, _, test = agop.scenarios.xai_tris("linear", background="correlated", seed=1)
     assert gallery.labels.tolist() == test.labels[:12].tolist()
     model = agop.networks.CNN8by8().eval()
@@ -109,14 +110,15 @@ def test_gallery_has_the_first_samples_with_the_maps_behind_their_scores(whole):
 def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
     rows = read(whole)
     assert {"scenario", "background", "seed", "method", "metric", "value", "n"} <= rows[0].keys()
-    keys = {(r["background"], r["seed"], r["method"], r["metric"]) for r in rows}
-    assert len(keys) == len(rows) == 2 * 2 * (2 + 4 * 2)  # accuracy, coverage, four methods × two metrics
+    keys = {(r["background"], r["seed"], r["masks"], r["method"], r["metric"]) for r in rows}
+    # Accuracy, coverage of two kinds of masks, four methods × energy with both kinds and deletion.
+    assert len(keys) == len(rows) == 2 * 2 * (1 + 2 + 4 * 3)
     cell = whole / "cells" / "linear-uncorrelated-001"
     scores = load_file(cell / "scores.safetensors")
-    assert scores["true/vanilla/energy"].shape == (100,)
-    place = {"background": "uncorrelated", "seed": 1, "method": "vanilla", "metric": "energy"}
+    assert scores["own/vanilla/energy"].shape == scores["own/model/correct"].shape == (100,)
+    place = {"background": "uncorrelated", "seed": 1, "masks": "own", "method": "vanilla", "metric": "energy"}
     [row] = [row for row in rows if place.items() <= row.items()]
-    assert row["value"] == pytest.approx(float(scores["true/vanilla/energy"].nanmean()))
+    assert row["value"] == pytest.approx(float(scores["own/vanilla/energy"].nanmean()))
     prior = agop.AGOP.load(cell / "agop.safetensors")
     assert prior.provenance.steps == 2 * 63
     shares = prior.class_counts.double() / prior.count
@@ -131,12 +133,16 @@ def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
 
 def test_every_method_and_metric_is_scored(tmp_path, no_workers):
     methods, metrics = agop.methods.names(), agop.metrics.names()
-    spec = RunSpec("xai-tris", ("linear",), ("correlated",), 1, methods, metrics, epochs=2, test_images=20)
+    spec = RunSpec("xai-tris", ("linear",), ("correlated",), 1, methods, metrics, "own", epochs=2, test_images=20)
     run_cells(spec, spec.cells(), tmp_path, lambda fraction: None)
     lines = (tmp_path / "cells" / "linear-correlated-000" / "rows.jsonl").read_text().splitlines()
-    keys = [(row["method"], row["metric"]) for row in map(json.loads, lines)]
-    pairs = [(method, metric) for method in methods for metric in metrics]
-    assert keys == [("model", "accuracy"), ("masks", "coverage"), *pairs]
+    keys = {(row["masks"], row["method"], row["metric"]) for row in map(json.loads, lines)}
+    of_maps = [metric for metric in metrics if not agop.metrics.get(metric).needs_model]
+    own = {("own", method, metric) for method in methods for metric in metrics}
+    union = {("union", method, metric) for method in methods for metric in of_maps}
+    coverage = {(masks, "masks", "coverage") for masks in ("own", "union")}
+    assert keys == {("own", "model", "accuracy")} | coverage | own | union
+    assert len(lines) == len(keys)
 
 
 @pytest.fixture
@@ -216,16 +222,17 @@ def test_another_specification_is_refused_and_fresh_replaces_the_run(home, copy,
     assert "--fresh" in message
     run_checked(*one, "--out", copy, "--fresh", folder=home)
     assert RunSpec.load(copy).seeds == 1
-    assert len(read(copy)) == 2 + 4
+    assert len(read(copy)) == 1 + 2 + 2 * 3
     assert list(finished(copy)) == ["linear-uncorrelated-000"]
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 7])
 @pytest.mark.parametrize("world_size", [1, 2, 3, 8])
 def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
-    cells = [Cell(scenario, "plain", seed) for scenario in "abc" for seed in range(seeds)]
-    shares = [cells_of_rank(cells, rank, world_size) for rank in range(world_size)]
-    assert sorted(cell.name for share in shares for cell in share) == [cell.name for cell in cells]
+    names = ("linear", "linear-mlp", "xor")
+    spec = RunSpec("xai-tris", names, ("correlated",), seeds, ("vanilla",), ("iou",))
+    shares = [cells_of_rank(spec, rank, world_size) for rank in range(world_size)]
+    assert sorted(cell.name for share in shares for cell in share) == sorted(cell.name for cell in spec.cells())
     if world_size <= 3:
         assert all(shares)
 

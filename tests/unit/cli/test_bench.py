@@ -15,6 +15,8 @@ from tests.command import error_of, run_checked
         (["--metric", "enrgy"], "did you mean 'energy'"),
         (["--background", "corelated"], "did you mean 'correlated'"),
         (["--masks", "sined"], "did you mean 'signed'"),
+        (["--network", "mpl"], "did you mean 'mlp'"),
+        (["--network", "llr", "--scenario", "xor"], "xor isn't available with network llr: add --network"),
         (["--seeds", "0"], "seeds is 0"),
         (["--jobs", "-1"], "jobs is -1"),
     ],
@@ -34,12 +36,9 @@ def test_folder_that_is_not_a_run_is_never_deleted(tmp_path):
 
 
 def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr("agop.bench.runner.run", lambda *_: None)
-    monkeypatch.setattr("agop.cli.bench.common._show", lambda _: None)
-    run_checked("bench", "xai-tris", "--out", "run", folder=tmp_path)
-    spec = RunSpec.load(tmp_path / "run")
+    spec = written_spec(tmp_path, monkeypatch)
     assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))
-    assert spec.methods == tuple(agop.methods.names())
+    assert spec.methods == (*agop.methods.names(), "centre", "mean-mask")
     assert spec.metrics == tuple(agop.metrics.default_names())
 
 
@@ -47,3 +46,24 @@ def test_fresh_is_refused_under_torchrun(tmp_path):
     ranks = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "2"}
     message = error_of("bench", "xai-tris", "--out", "run", "--fresh", folder=tmp_path, **ranks)
     assert "delete run, then start torchrun without --fresh" in message
+
+
+def written_spec(tmp_path, monkeypatch, *arguments):
+    monkeypatch.setattr("agop.bench.runner.run", lambda *_: None)
+    monkeypatch.setattr("agop.cli.bench.common._show", lambda _: None)
+    run_checked("bench", "xai-tris", *arguments, "--out", "run", folder=tmp_path)
+    return RunSpec.load(tmp_path / "run")
+
+
+def test_networks_and_scenarios_are_selected_together(tmp_path, monkeypatch):
+    spec = written_spec(tmp_path, monkeypatch, "--network", "mlp", "--network", "llr", "--scenario", "linear")
+    assert spec.scenarios == ("linear-mlp", "linear-llr")
+    assert spec.tasks == {"linear-mlp": "linear", "linear-llr": "linear"}
+    assert (spec.backgrounds, spec.seeds, spec.restarts, spec.masks) == (("uncorrelated",), 6, 5, "own")
+
+
+def test_full_runs_every_network_on_both_backgrounds(tmp_path, monkeypatch):
+    spec = written_spec(tmp_path, monkeypatch, "--full", "--masks", "true", "--restarts", "0")
+    assert len(spec.scenarios) == 4 + 4 + 1
+    assert spec.backgrounds == ("uncorrelated", "correlated")
+    assert (spec.masks, spec.restarts) == ("own", 0)

@@ -7,20 +7,29 @@ from typing import Annotated
 
 import typer
 
-from agop.cli.bench.common import Force, Fresh, Jobs, Method, Metric, Names, Out, compute, processes, select
+from agop.cli.bench.common import Force, Fresh, Jobs, Method, Metric, Names, Out, Restarts, compute, processes, select
 from agop.cli.stopping import stoppable
 
 
 @stoppable("finished cells stay in {out}: run again (without --fresh) to resume")
 def xai_tris(
     out: Out = Path("runs/xai-tris"),
-    seeds: Annotated[int, typer.Option(help="Trainings per scenario and background.")] = 3,
+    seeds: Annotated[int, typer.Option(help="Trainings per scenario, background and network.")] = 6,
     scenario: Annotated[Names, typer.Option(help="Only this scenario; repeatable.")] = None,
-    background: Annotated[Names, typer.Option(help="uncorrelated or correlated; both by default.")] = None,
+    background: Annotated[Names, typer.Option(help="uncorrelated (default) or correlated; repeatable.")] = None,
+    network: Annotated[Names, typer.Option(help="cnn (default, the paper's), mlp or llr; repeatable.")] = None,
     method: Method = None,
     metric: Metric = None,
-    masks: Annotated[str, typer.Option(help="true, or signed: the xor masks of the public generator.")] = "true",
+    masks: Annotated[
+        str,
+        typer.Option(
+            help="Main ground truth: own (the image's own shape), union (both shapes, as published; a run scores own "
+            "and union), or signed (the xor masks of the public generator)."
+        ),
+    ] = "own",
+    restarts: Restarts = 5,
     jobs: Jobs = None,
+    full: Annotated[bool, typer.Option("--full", help="Both backgrounds and all networks.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="2 epochs and 100 test images: a smoke test.")] = False,
     fresh: Fresh = False,
     force: Force = False,
@@ -28,23 +37,34 @@ def xai_tris(
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
     from agop import methods, metrics, scenarios
     from agop.bench.code import code_of
+    from agop.errors import InputError
+    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
 
-    tasks = select("scenario", scenario, scenarios.names("xai-tris"))
-    own = {name: scenarios.get(name).backgrounds for name in tasks}
-    backgrounds = select("background", background, list(dict.fromkeys(b for name in tasks for b in own[name])))
-    selected = select("method", method, methods.names())
+    networks = scenarios.networks("xai-tris")
+    selected = select("network", network, networks, networks if full else networks[:1])
+    known = {name: scenarios.get(name) for which in selected for name in scenarios.names("xai-tris", which)}
+    for name in scenario or ():
+        if name in scenarios.names("xai-tris") and not any(name in (s.name, s.task) for s in known.values()):
+            raise InputError(f"{name} isn't available with network {', '.join(selected)}: add --network cnn or mlp")
+    tasks = select("scenario", scenario, list(dict.fromkeys(known[name].task or name for name in known)))
+    own = {name: known[name].backgrounds for name in known if (known[name].task or name) in tasks}
+    every = list(dict.fromkeys(b for backgrounds in own.values() for b in backgrounds))
+    backgrounds = select("background", background, every, [b for b in every if full or b != "correlated"])
+    chosen = select("method", method, [*methods.names(), *FIXED_MAPS])
     spec = RunSpec(
         benchmark="xai-tris",
-        scenarios=tasks,
+        scenarios=tuple(own),
         backgrounds=backgrounds,
         seeds=seeds,
-        methods=selected,
+        methods=chosen,
         metrics=select("metric", metric, metrics.names(), metrics.default_names()),
-        masks=select("kind of mask", [masks], ["true", "signed"])[0],
-        epochs=2 if quick else scenarios.get(tasks[0]).recipe.epochs,
+        masks="own" if masks == "true" else select("kind of mask", [masks], ["own", "union", "signed"])[0],
+        epochs=2 if quick else known[next(iter(own))].recipe.epochs,
         test_images=100 if quick else 1000,
-        absent=tuple(f"{name}/{b}" for name in tasks for b in backgrounds if b not in own[name]),
-        code=code_of(selected),
+        absent=tuple(f"{name}/{b}" for name in own for b in backgrounds if b not in own[name]),
+        restarts=None if quick else restarts,
+        tasks={name: known[name].task for name in own if known[name].task},
+        code=code_of(chosen),
     )
     compute(spec, out, processes(jobs), fresh, force)

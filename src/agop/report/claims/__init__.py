@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from agop.report.claims import clevr_xai, xai_tris
-from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked
+from agop.report.claims import clevr_xai, srg, xai_tris
+from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked, not_run
 from agop.report.run import Run
 
 _FEW = 6
-_BENCHMARKS = {"xai-tris": xai_tris.CLAIMS, "clevr-xai": clevr_xai.CLAIMS}
+_CLAIMS = {
+    "xai-tris": (*xai_tris.CLAIMS, *srg.CLAIMS),
+    "clevr-xai": (*clevr_xai.CLAIMS, *srg.CLAIMS),
+    "xai-tris-64": srg.CLAIMS,
+    "composite": srg.CLAIMS,
+}
+# Ground truths under which claims are checked, if a run has several.
+_TRUTHS = ("own", "union")
 
 
 def check(run: Run) -> list[Checked]:
-    """Every claim about the run's benchmark, in the paper's order."""
-    return [Checked(claim, *verdict(run)) for claim, verdict in _BENCHMARKS.get(run.spec.benchmark, ())]
+    """Every claim about the run's benchmark, in the paper's order, under each ground truth."""
+    kinds = [kind for kind in run.kinds if kind in _TRUTHS] or [run.masks]
+    views = {kind: run.with_masks(kind) for kind in kinds}
+    checked = []
+    for claim, verdict in _CLAIMS.get(run.spec.benchmark, ()):
+        results = {kind: verdict(view) for kind, view in views.items()}
+        if (claim, verdict) in srg.CLAIMS and not_run() in results.values():
+            continue  # a question of ours, not of the paper
+        verdicts, evidence = ({kind: result[part] for kind, result in results.items()} for part in (0, 1))
+        checked.append(Checked(claim, verdicts, evidence))
+    return checked
 
 
 def remarks(run: Run) -> list[str]:
     """Sentences on results beyond the paper's claims."""
     sentences = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+    changed = [f"“{claim.claim}” ({claim.verdict})" for claim in check(run) if len(set(claim.verdicts.values())) > 1]
+    if changed:
+        sentences.append(f"These verdicts depend on the ground truth: {'; '.join(changed)}.")
+    if excluded := _excluded(run):
+        sentences.append(f"Not learned, and therefore excluded from means and claims: {'; '.join(excluded)}.")
     if run.spec.intervals == "seeds" and 1 < run.spec.seeds < _FEW:
         sentences.append(f"With {run.spec.seeds} seeds the intervals are wide: --seeds 10 decides more claims.")
     return sentences
+
+
+def _excluded(run: Run) -> list[str]:
+    """Places with networks that didn't learn their task, and how accurate these are."""
+    places = dict.fromkeys(place[:2] for place in run.places)
+    lines = []
+    for scenario, background in places:
+        seeds = run.not_learned(scenario, background)
+        accuracies = run.with_all_networks().values(scenario, background, "model", "accuracy")
+        if seeds:
+            mean = sum(accuracies[seed] for seed in seeds) / len(seeds)
+            lines.append(f"{scenario} / {background}, {len(seeds)} of {run.spec.seeds} seeds (accuracy {mean:.3f})")
+    return lines
 
 
 __all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "remarks"]

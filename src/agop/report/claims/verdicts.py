@@ -17,11 +17,33 @@ Claim = tuple[str, Callable[[Run], Verdict]]
 
 @dataclass(frozen=True)
 class Checked:
-    """A claim, its verdict, and the evidence as text."""
+    """A claim with its verdict, and the evidence as text, by kind of masks."""
 
     claim: str
-    verdict: str
-    figures: str
+    verdicts: dict[str, str]
+    evidence: dict[str, str]
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Verdicts by kind of masks; one verdict without a kind if it's the same for all of them."""
+        same = len(set(self.verdicts.values())) == 1
+        return {"": next(iter(self.verdicts.values()))} if same else self.verdicts
+
+    @property
+    def verdict(self) -> str:
+        """The verdict, by kind of masks where it depends on them."""
+        return _joined(self.verdicts, ", ")
+
+    @property
+    def figures(self) -> str:
+        """The evidence, by kind of masks where it depends on them."""
+        return _joined(self.evidence, "; ")
+
+
+def _joined(texts: dict[str, str], between: str) -> str:
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return between.join(f"{text} ({kind})" for kind, text in texts.items())
 
 
 def above(
@@ -102,6 +124,15 @@ def bounded(estimates: list[Estimate], centre: float, reach: float) -> Verdict:
         verdicts.append(HOLDS if inside else FAILS if outside else UNDECIDED)
     verdict = FAILS if FAILS in verdicts else HOLDS if set(verdicts) == {HOLDS} else UNDECIDED
     return verdict, ", ".join(str(estimate) for estimate in estimates)
+
+
+def all_above_zero(estimates: dict[str, Estimate]) -> Verdict:
+    """The claim that all estimates are above zero."""
+    if not estimates:
+        return not_run()
+    verdicts = [sign(estimate) for estimate in estimates.values()]
+    verdict = next((v for v in (FAILS, UNDECIDED) if v in verdicts), HOLDS)
+    return verdict, ", ".join(f"{name} {estimate}" for name, estimate in estimates.items())
 
 
 def not_run() -> Verdict:

@@ -18,6 +18,7 @@ from agop.report.claims.verdicts import (
 )
 from agop.report.estimate import Estimate
 from agop.report.run import Run
+from agop.report.winners import competing
 
 FIXED = ("linear", "multiplicative")
 _CLEAN = "uncorrelated"
@@ -30,18 +31,21 @@ def _gradcam_points_nowhere(run: Run) -> Verdict:
 
 
 def _chance_on_correlated(run: Run) -> Verdict:
-    scenarios = [scenario for scenario in run.spec.scenarios if run.has(scenario, "correlated")]
-    accuracies = [run.estimate(scenario, "correlated", "model", "accuracy") for scenario in scenarios]
+    """On validation data, after one training: a network that didn't learn is trained again."""
+    scenarios = [s for s in run.spec.scenarios if s not in run.spec.tasks and run.has(s, "correlated")]
+    every = run.with_all_networks()
+    metric = "accuracy" if run.spec.restarts is None else "first_accuracy"
+    accuracies = [every.estimate(scenario, "correlated", "model", metric) for scenario in scenarios]
     return bounded([accuracy for accuracy in accuracies if accuracy is not None], 0.5, _NEAR_HALF)
 
 
 def _all_fail_on_xor(run: Run) -> Verdict:
-    methods = [method for method in run.spec.methods if method != "random" and run.has("xor", _CLEAN, method)]
+    methods = [method for method in competing(run) if run.has("xor", _CLEAN, method)]
     scores = {m: score for m in methods if (score := run.estimate("xor", _CLEAN, m, "iou")) is not None}
     if not scores:
         return not_run()
     best, score = max(scores.items(), key=lambda item: item[1].mean)
-    evidence = f"the paper reports no mIoU above 0.01; {best} has {score} with {run.spec.masks} masks"
+    evidence = f"the paper reports no mIoU above 0.01; {best} has {score} with {run.masks} masks"
     return decided(score, below=_NEAR_ZERO), evidence
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.formats import report_format
+from agop.report.published import comparisons
 from agop.report.run import Run
 from agop.report.score_tables import ScoreCell, sensitivity, tables
 
@@ -22,6 +23,7 @@ def json(run: Run) -> str:
         "advice": advice(run),
         "claims": [asdict(checked) for checked in check(run)],
         "remarks": remarks(run),
+        "published": [asdict(line) for line in comparisons(run)],
         "tables": [
             {
                 "scenario": table.scenario,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
+from agop.report.estimate import Estimate
 from agop.report.formats import report_format
+from agop.report.image_choice import image_choices
 from agop.report.numbers import counted, interval, number
+from agop.report.published import comparisons, published
 from agop.report.run import Run
 from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
 
@@ -26,7 +30,7 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {_escaped(spec.benchmark)}",
         "",
-        f"{_trained(run)}{spec.test_images} test images, {_escaped(spec.masks)} masks.",
+        f"{_trained(run)}{run.images}, {_escaped(spec.masks)} masks.",
         f"Made by {_code(about.command)}",
         f"with {_escaped('; resumed with '.join(run.versions))},"
         f" on {about.hardware.cores} cores ({_escaped(about.hardware.machine)}).",
@@ -39,6 +43,7 @@ def markdown(run: Run) -> str:
         *_claims(run),
         *(line for remark in remarks(run) for line in ("", _escaped(remark))),
     ]
+    lines += [*_published(run), *_image_choices(run)]
     for table in all_tables:
         lines += ["", f"## {_escaped(table.title)}", "", *_lines(table)]
     return "\n".join(lines) + "\n"
@@ -54,6 +59,48 @@ def _claims(run: Run) -> list[str]:
     """Table of the paper's claims; nothing if the paper has none about this run."""
     lines = [f"| {c.claim} | **{c.verdict}** | {_escaped(c.figures)} |" for c in check(run)]
     return ["", "## The paper's claims", "", "| claim | verdict | evidence |", "|---|---|---|", *lines] if lines else []
+
+
+def _published(run: Run) -> list[str]:
+    """Table of our values beside those of the published benchmark."""
+    lines = [
+        f"| {c.scenario} | {c.background} | {c.method} | {c.ours} | {c.published:.2f} | {c.difference:+.2f} |"
+        for c in comparisons(run)
+    ]
+    if not lines:
+        return []
+    about = published()
+    sentence = (
+        f"Rank accuracy with {about['masks']} masks, on images that every network of the run classifies correctly,"
+    )
+    return [
+        "", "## Beside the published benchmark", "",
+        f"{sentence} and the published precision: {about['source']}, ±{about['reading_error']}.", "",
+        "| scenario | background | method | ours | published | difference |", "|---|---|---|---|---|---|", *lines,
+    ]  # fmt: skip
+
+
+def _image_choices(run: Run) -> list[str]:
+    """Table of scores on all test images and on those classified correctly."""
+    metric, places = image_choices(run)
+    if not places:
+        return []
+    methods = list(next(iter(places.values())))
+    lines = [
+        f"| {_escaped(place)} | " + " | ".join(_means(both, metric) for both in scores.values()) + " |"
+        for place, scores in places.items()
+    ]
+    label = _escaped(run.metrics[metric]["label"])
+    return [
+        "", "## All images, or only those classified correctly", "",
+        f"{label} with {_escaped(run.masks)} masks, on all test images / on those that all networks of the run with",
+        "the same task and seed classify correctly.", "",
+        f"| | {' | '.join(map(_escaped, methods))} |", "|---" * (len(methods) + 1) + "|", *lines,
+    ]  # fmt: skip
+
+
+def _means(scores: Iterable[Estimate | None], metric: str) -> str:
+    return " / ".join(number(None if score is None else score.mean, metric) for score in scores)
 
 
 def _network(run: Run) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from agop.pictures.colouring import DEFAULT_COLOURING
 from agop.report.advice import advice
 from agop.report.claims import check, remarks
+from agop.report.image_choice import image_choices
 from agop.report.numbers import counted
 from agop.report.page import run_details
 from agop.report.page.colours import gradient, inferno
@@ -17,6 +18,7 @@ from agop.report.page.map_bytes import base64_text
 from agop.report.page.table_view import table_views
 from agop.report.page.training_history import training_history
 from agop.report.page.winner_grids import winner_grids
+from agop.report.published import comparisons, published
 from agop.report.run import Run
 from agop.report.winners import headline
 from agop.runs.controls import CONTROLS
@@ -65,6 +67,10 @@ def _content(run: Run) -> dict[str, Any]:
         "claims": check(run),
         "remarks": remarks(run),
         "tables": table_views(run),
+        "comparisons": comparisons(run),
+        "published": published(),
+        "choices": image_choices(run)[1],
+        "choice_label": run.metrics[image_choices(run)[0]]["label"],
         "data": data,
         "has_gallery": bool(galleries),
         "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
@@ -111,5 +117,5 @@ def _sentence(run: Run) -> str:
     tasks = counted(len({place[:2] for place in run.places}), "task")
     return (
         f"{methods}, scored against ground-truth masks: {tasks}, {counted(spec.seeds, 'seed')} per task, "
-        f"{counted(spec.test_images, 'test image')} per seed."
+        f"{run.images} per seed."
     )

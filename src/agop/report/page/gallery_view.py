@@ -14,6 +14,7 @@ from agop.report.page.map_bytes import block_size, pack_maps
 from agop.report.page.outlines import outline
 from agop.report.run import Run
 from agop.runs.gallery import Gallery
+from agop.runs.spec import Cell
 
 _LARGEST_PICTURE = 256
 _MOST_CLASSES = 12
@@ -87,8 +88,10 @@ def class_name(run: Run, scenario: str, number: int) -> str:
 def _scores(run: Run, scenario: str, background: str, indices: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
     """The samples' scores by kind of masks, method and metric; None if undefined."""
     scores: dict[str, dict[str, dict[str, list[Any]]]] = {}
-    for key, values in run.samples(scenario, background).items():
+    for key, values in run.samples(Cell(scenario, background, 0)).items():
         method, metric = _parts(run, key)
+        if method == "model":
+            continue
         kind = key[: -len(f"/{method}/{metric}")]
         defined = [_defined(values[index]) for index in indices if index < len(values)]
         scores.setdefault(kind, {}).setdefault(method, {})[metric] = defined
