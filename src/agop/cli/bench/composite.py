@@ -66,7 +66,7 @@ def composite(
         metrics=select("metric", metric, metrics.names(), metrics.default_names()),
         masks="own",
         epochs=1 if quick else scenarios.get(tasks[0]).recipe.epochs,
-        test_images=20 if quick else 500,
+        test_images=20 if quick else 300,
         steps=8,
         # Only options that differ from the default: the specification stays readable.
         options={name: value for name, value in vars(options).items() if value != getattr(Options, name)},
