@@ -1,36 +1,112 @@
-"""Print docs/results.md from three run folders: XAI-TRIS, xor with signed masks, CLEVR-XAI."""
+"""Write docs/results.md and docs/results/BENCHMARK.md from the run folders of `make results`.
+
+    python docs/make_results.py RUNS DOCS
+
+RUNS has xai-tris-10, xor-signed and xor-once, and some of xai-tris-64, composite and clevr-xai: the page of a missing
+run isn't changed.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from agop.report.formats.markdown import markdown
+from agop.report.published import comparisons, published
 from agop.report.run import Run, paper
+from agop.runs.controls import is_control
+
+FIXED = ("linear", "multiplicative")
+CLEAN = "uncorrelated"
+
+
+def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
+
+
+def mean(run: Run, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> str:
+    """A mean with three decimals, or a dash."""
+    estimate = run.estimate(scenario, background, method, metric, masks)
+    return "–" if estimate is None else f"{estimate.mean:.3f}"
+
+
+def truths_table(run: Run) -> list[str]:
+    """PG and AP under both ground truths, where they differ."""
+    head = ["method", *(f"{scenario}: {label}, own / union" for scenario in FIXED for label in ("PG", "AP"))]
+    lines = [
+        [method]
+        + [
+            " / ".join(mean(run, scenario, CLEAN, method, metric, kind) for kind in ("own", "union"))
+            for scenario in FIXED
+            for metric in ("pointing_game", "average_precision")
+        ]
+        for method in run.spec.methods
+    ]
+    return grid(head, lines)
+
+
+def accuracy_table(run: Run) -> list[str]:
+    """Accuracy of each network, the number of networks that didn't learn, and the mean number of trainings."""
+    lines = []
+    for scenario in run.spec.scenarios:
+        for background in run.spec.backgrounds:
+            every, missed = run.with_all_networks(), len(run.not_learned(scenario, background))
+            accuracy = run.estimate(scenario, background, "model", "accuracy")
+            first = every.estimate(scenario, background, "model", "first_accuracy")
+            attempts = every.estimate(scenario, background, "model", "attempts")
+            lines.append(
+                [scenario, background, str(first or "–"), f"{attempts.mean:.1f}" if attempts else "–",
+                 f"{missed} of {run.spec.seeds}", str(accuracy or "–")]
+            )  # fmt: skip
+    head = ["scenario", "background", "accuracy of the first training (validation)", "trainings", "not learned",
+            "accuracy of those that learned (test)"]  # fmt: skip
+    return grid(head, lines)
+
+
+def restarts_table(once: Run, again: Run) -> list[str]:
+    """Scores on xor (mIoU, AP): all networks of one training each, and those that learned, some after a restart."""
+    lines = [
+        [method]
+        + [
+            str(run.estimate("xor", CLEAN, method, metric) or "–")
+            for metric in ("iou", "average_precision")
+            for run in (once.with_all_networks(), again)
+        ]
+        for method in again.spec.methods
+    ]
+    head = ["method", *(f"{label}, {rule}" for label in ("mIoU", "AP") for rule in ("without", "with"))]
+    return grid(head, lines)
 
 
 def signed_table(true: Run, signed: Run) -> list[str]:
-    """Table of PG, mIoU and Energy on xor: true masks, signed masks, and the paper."""
+    """PG, mIoU and Energy on xor: own masks, signed masks, and the paper."""
     metrics = ("pointing_game", "iou", "energy")
-    lines = ["| method | true masks | signed masks | the paper |", "|---|---|---|---|"]
-    for method in true.spec.methods:
-        cells = [
-            " / ".join(
-                f"{e.mean:.3f}" if (e := run.estimate("xor", "uncorrelated", method, m)) else "–" for m in metrics
-            )
-            for run in (true, signed)
-        ]
-        published = " / ".join(f"{paper()['xor'][method][m]:.3f}" for m in metrics)
-        lines.append(f"| {method} | {cells[0]} | {cells[1]} | {published} |")
-    return lines
+    lines = []
+    for method in signed.spec.methods:
+        ours = [" / ".join(mean(run, "xor", CLEAN, method, m) for m in metrics) for run in (true, signed)]
+        figures = paper()["xor"].get(method, {})
+        lines.append([method, *ours, " / ".join(f"{figures[m]:.3f}" if m in figures else "–" for m in metrics)])
+    return grid(["method", "own masks", "signed masks", "the paper"], lines)
+
+
+def differences(run: Run, least: float = 0.1) -> list[str]:
+    """Our values that differ from the published ones by more than `least` beyond the reading error."""
+    lines = [
+        [c.scenario, c.background, c.method, str(c.ours), f"{c.published:.2f}", f"{c.difference:+.2f}"]
+        for c in comparisons(run)
+        if abs(c.difference) > least
+    ]
+    return grid(["scenario", "background", "method", "ours", "published", "difference"], lines)
 
 
 def convergence_table(run: Run, background: str) -> list[str]:
     """Table of accuracy and mIoU of the AGOP methods at seven steps, means over seeds."""
     steps = sorted({row["step"] for row in run.convergence})
     columns = [steps[round(k * (len(steps) - 1) / 6)] for k in range(7)]
-    lines = ["| scenario | | " + " | ".join(map(str, columns)) + " |", "|---|---" + "|---" * len(columns) + "|"]
-    for scenario in run.spec.scenarios:
+    lines = []
+    for scenario in run.spec.main_scenarios:
         for method, metric in (("model", "accuracy"), ("agop-global", "iou"), ("agop-weighted", "iou")):
             cells = []
             for step in columns:
@@ -40,41 +116,78 @@ def convergence_table(run: Run, background: str) -> list[str]:
                     and (row["method"], row["metric"]) == (method, metric) and row["value"] is not None
                 ]  # fmt: skip
                 cells.append(f"{sum(values) / len(values):.3f}" if values else "–")
-            lines.append(f"| {scenario} | {method} {metric} | " + " | ".join(cells) + " |")
-    return lines
+            lines.append([scenario, f"{method} {metric}", *cells])
+    return grid(["scenario", "", *map(str, columns)], lines)
+
+
+def everywhere_table(runs: dict[str, Run]) -> list[str]:
+    """AP of every method on every task of the main networks, with the controls below."""
+    tasks = [
+        (name, run, scenario, background, kind)
+        for name, run in runs.items()
+        for scenario, background, kind in run.places
+        if scenario in run.spec.main_scenarios and background != "correlated" and kind not in ("grid cell",)
+    ]
+    tasks = [
+        task
+        for task in tasks
+        if any(task[1].values(*task[2:4], m, "average_precision", task[4]) for m in task[1].spec.methods)
+    ]
+    methods = list(dict.fromkeys(method for run in runs.values() for method in run.spec.methods if "@" not in method))
+    ordered = [m for m in methods if not is_control(m)] + [m for m in methods if is_control(m)]
+    lines = [
+        [scenario, background, kind, *(mean(run, scenario, background, m, "average_precision", kind) for m in ordered)]
+        for _, run, scenario, background, kind in tasks
+    ]
+    return grid(["scenario", "background", "masks", *ordered], lines)
+
+
+def overview(runs: dict[str, Run]) -> list[str]:
+    """The text of docs/results.md around its tables."""
+    tris, signed, once = (runs[name] for name in ("xai-tris-10", "xor-signed", "xor-once"))
+    about = published()
+    text = Path(__file__).with_name("results_text.md").read_text(encoding="utf-8")
+    tables = {
+        "TRUTHS": truths_table(tris),
+        "ACCURACY": accuracy_table(tris),
+        "RESTARTS": restarts_table(once, tris),
+        "SIGNED": signed_table(tris, signed),
+        "SIGNED COMMAND": [f"`{signed.about.command}`"],
+        "DIFFERENCES": differences(tris),
+        "SOURCE": [f"{about['source']}, ±{about['reading_error']}"],
+        "EVERYWHERE": everywhere_table(
+            {name: run for name, run in runs.items() if name not in ("xor-signed", "xor-once")}
+        ),
+        "CONVERGENCE": convergence_table(tris, CLEAN),
+    }
+    for name, lines in tables.items():
+        if f"{{{name}}}" not in text:
+            raise SystemExit(f"docs/results_text.md has no place for {name}")
+        text = text.replace(f"{{{name}}}", "\n".join(lines))
+    return [text]
 
 
 def main() -> None:
-    """The report of XAI-TRIS, the effect of signed masks, convergence, and the report of CLEVR-XAI."""
-    true, signed, clevr = (Run(Path(folder)) for folder in sys.argv[1:4])
-    lines = [
-        markdown(true),
-        "## XOR: the effect of signed masks",
-        "",
-        "The columns show PG / mIoU / Energy-GT. IoU and energy of a non-negative map can't be negative, but the",
-        "paper's XOR table has negative values. The public generator's xor mask keeps the signs of the two shapes",
-        "(−1, 0, 1). In such a mask the two shapes cancel: AGOP-Global's IoU and energy are about zero and its PG is",
-        "at most about one half, as in the paper. The remaining scores of the other methods, and their signs, change",
-        "from seed to seed.",
-        f"Made by `{signed.about.command}`.",
-        "",
-        *signed_table(true, signed),
-        "",
-        "## Convergence",
-        "",
-        "On validation data, by training step, with diag(M) collected up to that step and the model's weights at that",
-        "step.",
-        "",
-        *convergence_table(true, "uncorrelated"),
-        "",
-        markdown(clevr),
-        "## Convergence on CLEVR-XAI",
-        "",
-        "On 100 validation samples, by training step, with `all_objects` masks.",
-        "",
-        *convergence_table(clevr, clevr.spec.backgrounds[0]),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    """Write the overview and a page per benchmark."""
+    folder, docs = Path(sys.argv[1]), Path(sys.argv[2])
+    names = ("xai-tris-10", "xor-signed", "xor-once", "xai-tris-64", "composite", "clevr-xai")
+    runs = {name: Run(folder / name) for name in names if (folder / name).exists()}
+    (docs / "results").mkdir(exist_ok=True)
+    for name, run in runs.items():
+        if name in ("xor-signed", "xor-once"):
+            continue
+        background = run.spec.backgrounds[0]
+        more = [
+            "",
+            "## Convergence",
+            "",
+            "On validation data, by training step.",
+            "",
+            *convergence_table(run, background),
+        ]
+        text = markdown(run) + "\n".join(more) + "\n"
+        (docs / "results" / f"{run.spec.benchmark}.md").write_text(text, encoding="utf-8")
+    (docs / "results.md").write_text("\n".join(overview(runs)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from agop import methods, metrics, networks, plot, scenarios
     from agop.errors import AGOPError, AGOPWarning
     from agop.evaluating.evaluate import evaluate
+    from agop.evaluating.grid import grid_pointing_game
     from agop.explaining.explain import explain
     from agop.interop.models import from_timm, from_torchvision, from_transformers
     from agop.model.preparing import prepare
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "evaluate", "explain", "fit",
-    "from_timm", "from_torchvision", "from_transformers", "input_gradients", "merge", "methods", "metrics", "networks",
-    "plot", "prepare", "scenarios",
+    "from_timm", "from_torchvision", "from_transformers", "grid_pointing_game", "input_gradients", "merge", "methods",
+    "metrics", "networks", "plot", "prepare", "scenarios",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
@@ -30,8 +31,8 @@ _HOMES = {
     "AGOP": "statistic.agop", "AGOPError": "errors", "AGOPTrainingHook": "statistic.hook", "AGOPWarning": "errors",
     "evaluate": "evaluating.evaluate", "explain": "explaining.explain", "fit": "statistic.fitting",
     "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
-    "input_gradients": "model.probe", "merge": "statistic.merging", "prepare": "model.preparing",
-    "Preprocessing": "pictures.preprocessing",
+    "grid_pointing_game": "evaluating.grid", "input_gradients": "model.probe", "merge": "statistic.merging",
+    "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from agop import metrics, scenarios
 from agop.bench.checkpoints import CHECKPOINT
 from agop.bench.entries import Entries
+from agop.bench.grids import add_grid_scores
 from agop.bench.pupil import Task, Trained
 from agop.bench.snapshots import snapshot_rows
 from agop.bench.stacked import StackOfOne
@@ -32,6 +33,8 @@ from agop.statistic.fitting import fit
 
 # The share of training in a cell's time.
 _TRAINING = 0.6
+# The share of grids in the time for explaining and scoring.
+_GRIDS = 0.5
 Progress = Callable[[float], None]
 
 
@@ -102,9 +105,11 @@ def _write_cell(
                 scores.skip(name, _metrics_by_kind(spec, test), reason, len(test))
         model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
         results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
+        share = 1 - _GRIDS if scenario.grids else 1.0
         for number, result in enumerate(results, 1):
             scores.add(result)
-            progress(number / (len(spec.methods) + len(spec.sensitivity)))
+            progress(share * number / (len(spec.methods) + len(spec.sensitivity)))
+        add_grid_scores(scores, spec, entries, model, splits[2], _shifted(progress, share, 1 - share))
     few = test.first(SHOWN)
     pictures = pixels(few.images, scenario.black, scenario.white)
     gallery(trained.model, few.images, pictures, few.by_kind(spec.masks), scores.maps, few.labels).save(part)

@@ -31,16 +31,20 @@ class CellScores:
     maps: dict[str, Tensor] = field(default_factory=dict)
 
     def add(self, result: MethodScores) -> None:
-        """Add one method's scores."""
+        """Add one method's scores, its timing and its maps."""
+        self.add_scores(result)
+        count = len(next(iter(result.undefined.values())))
+        self.timings.append(row(result.method, "milliseconds", result.milliseconds, count))
+        self.maps[result.method] = result.maps
+
+    def add_scores(self, result: MethodScores) -> None:
+        """Add one method's scores only: those of further images, such as grids."""
         name = result.method
         for kind, scores in result.scores.items():
             for metric, values in scores.items():
                 self.samples[f"{kind}/{name}/{metric}"] = values
                 means = summary(values, result.undefined[kind])
                 self.rows.append({"masks": kind, "method": name, "metric": metric, **means})
-        count = len(next(iter(result.undefined.values())))
-        self.timings.append(row(name, "milliseconds", result.milliseconds, count))
-        self.maps[name] = result.maps
 
     def skip(self, method: str, metrics: Mapping[str, Sequence[str]], reason: str, count: int) -> None:
         """Add rows without a value for a method that can't run, by kind of masks and metric."""

@@ -48,12 +48,12 @@ def evaluate(
     With labels (N,) the accuracy is also reported. With `controls`, two maps that don't depend on the model are scored
     beside the methods: a blob in the centre, and the mean mask.
     """
-    by_name = _methods_by_name(methods, prior)
+    by_name = methods_by_name(methods, prior)
     metric_list = _metrics(metrics)
     if not by_name or not metric_list:
         raise InputError("nothing to evaluate: pass at least one method and one metric")
-    masks = _checked_masks(masks, images)
-    classes = _checked_labels(labels, len(images))
+    masks = checked_masks(masks, images)
+    classes = None if labels is None else checked_labels(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
     if controls:
@@ -74,7 +74,7 @@ def evaluate(
     return Evaluation(results, samples, prior, kind, correct, steps)
 
 
-def _methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
+def methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
     """Configured methods by name; by default all that can run."""
     if methods is None:
         methods = all_methods.runnable(with_prior=prior is not None)
@@ -93,7 +93,8 @@ def _metrics(names: str | Sequence[str] | None) -> list[Metric]:
     return [all_metrics.get(name) for name in names]
 
 
-def _checked_masks(values: Any, images: Tensor) -> Tensor:
+def checked_masks(values: Any, images: Tensor) -> Tensor:
+    """The masks as a tensor. Raises unless there is one (H,W) per image (N,C,H,W)."""
     masks = torch.as_tensor(values)
     expected = (len(images), *images.shape[2:])
     if masks.shape != expected:
@@ -103,9 +104,8 @@ def _checked_masks(values: Any, images: Tensor) -> Tensor:
     return masks
 
 
-def _checked_labels(values: Any, count: int) -> Tensor | None:
-    if values is None:
-        return None
+def checked_labels(values: Any, count: int) -> Tensor:
+    """The labels as int64. Raises unless there is one class per image."""
     labels = torch.as_tensor(values)
     if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex():
         raise InputError(

@@ -57,14 +57,19 @@ class _Column:
 
 
 def score_lines(
-    scores: Mapping[str, Mapping[str, Tensor]], metrics: list[Metric], milliseconds: Mapping[str, float], signed: bool
+    scores: Mapping[str, Mapping[str, Tensor]],
+    metrics: list[Metric],
+    milliseconds: Mapping[str, float],
+    *,
+    signed: bool,
+    unit: str = "images",
 ) -> list[str]:
     """Lines of a table of methods by metrics, and what its marks mean. Wide tables are split by columns."""
     by_metric = [_Column(metric, {m: of[metric.name] for m, of in scores.items()}, signed) for metric in metrics]
     columns = [column.texts() for column in by_metric]
     columns.append(["ms", *(number(milliseconds[method], "milliseconds") for method in scores)])
     count = len(next(iter(next(iter(scores.values())).values())))
-    lines = [f"means over images (N = {count:,}) with 95 % intervals", *_pieces(["", *scores], columns)]
+    lines = [f"means over {unit} (N = {count:,}) with 95 % intervals", *_pieces(["", *scores], columns)]
     shown = "".join(text for column in columns for text in column)
     lines += [f"{mark} {meaning}" for mark, meaning in _LEGEND.items() if mark in shown]
     controls = [method for method in scores if is_control(method)]

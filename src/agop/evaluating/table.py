@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from agop.errors import InputError
 from agop.evaluating.cell_folder import CellScores
 from agop.evaluating.score_text import score_lines
 from agop.evaluating.scoring import MethodScores, summary
+from agop.metrics import Metric
 from agop.runs.about import save_about
 from agop.runs.gallery import Gallery
 from agop.runs.replacing import UNFINISHED, finish_replacing, new_run
@@ -30,19 +31,28 @@ _MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Scores of each method, and a few samples with their maps. `masks` is the kind of masks: "true" or "signed"."""
+    """Scores of each method, and a few samples with their maps. `masks` is the main kind of masks: "true", "signed" …
 
+    `notes` are lines below the table and in the report.
+    """
+
+    unit: ClassVar[str] = "images"
+    command: ClassVar[str] = "agop.evaluate(…)"
     results: tuple[MethodScores, ...]
     gallery: Gallery
     prior: AGOP | None = None
     masks: str = "true"
     accuracy: float | None = None
     steps: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def scores(self) -> dict[str, dict[str, Tensor]]:
-        """Scores (N,) by method and metric."""
-        return {result.method: result.scores[self.masks] for result in self.results}
+        """Scores (N,) by method and metric. Each kind of masks has its own metrics."""
+        return {
+            result.method: {metric: values for own in result.scores.values() for metric, values in own.items()}
+            for result in self.results
+        }
 
     @property
     def undefined(self) -> dict[str, list[str | None]]:
@@ -57,9 +67,10 @@ class Evaluation:
     def rows(self) -> list[Row]:
         """One row per method and metric: mean of the defined scores, their number, reasons for the undefined ones."""
         return [
-            {"method": result.method, "metric": metric, **summary(values, result.undefined[self.masks])}
+            {"method": result.method, "metric": metric, **summary(values, result.undefined[kind])}
             for result in self.results
-            for metric, values in result.scores[self.masks].items()
+            for kind, scores in result.scores.items()
+            for metric, values in scores.items()
         ]
 
     def save(self, folder: str | os.PathLike[str], name: str = "own", **about: Any) -> None:
@@ -74,9 +85,10 @@ class Evaluation:
             test_images=self._count, intervals="samples", steps=self.steps,
         )  # fmt: skip
         defaults = {
-            "command": "agop.evaluate(…)",
+            "command": self.command,
+            "notes": self.notes,
             "methods": {"mean-mask": _MEAN_MASK} | all_methods.descriptions(spec.methods),
-            "metrics": {metric: all_metrics.get(metric).described(self.steps) for metric in metrics},
+            "metrics": {metric.name: metric.described(self.steps) for metric in self._metrics},
         }
         with new_run(Path(folder)) as path:
             self._write(path, spec, defaults | about)
@@ -106,11 +118,15 @@ class Evaluation:
 
     def __repr__(self) -> str:
         """A table of methods by metrics, for a notebook or a prompt."""
-        metrics = [all_metrics.get(name) for name in self.results[0].scores[self.masks]]
-        lines = score_lines(self.scores, metrics, self.milliseconds, signed=self.masks == "signed")
-        return "\n".join([*lines, *self._notes()])
+        signed = self.masks == "signed"
+        lines = score_lines(self.scores, self._metrics, self.milliseconds, signed=signed, unit=self.unit)
+        return "\n".join([*lines, *self._remarks(), *self.notes])
 
-    def _notes(self) -> list[str]:
+    @property
+    def _metrics(self) -> list[Metric]:
+        return [all_metrics.get(name) for name in self.scores[self.results[0].method]]
+
+    def _remarks(self) -> list[str]:
         """Lines below the table: the accuracy, and how many scores are undefined and why, methods grouped by note."""
         methods: dict[str, list[str]] = {}
         for method, undefined in self.undefined.items():

@@ -1,4 +1,4 @@
-"""Images on disk with masks of the relevant region, to evaluate a user's own model."""
+"""Images on disk, with or without masks of the relevant region, to evaluate a user's own model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from agop.system.progress import track
 
 @dataclass(frozen=True)
 class ImageMaskPairs:
-    """Images (N,C,H,W), masks (N,H,W), labels (N,) or None, class names, and file names relative to the folder."""
+    """Images (N,C,H,W), class names, and file names relative to the folder; masks (N,H,W) and labels (N,) or None."""
 
     images: Tensor
-    masks: Tensor
+    masks: Tensor | None
     labels: Tensor | None
     classes: tuple[str, ...]
     names: tuple[str, ...]
@@ -34,7 +34,7 @@ class ImageMaskPairs:
 
 def load_image_mask_pairs(
     pictures: Path,
-    masks: Path,
+    masks: Path | None,
     preprocessing: Preprocessing,
     threshold: int | None = None,
     first: int | None = None,
@@ -43,8 +43,9 @@ def load_image_mask_pairs(
 ) -> ImageMaskPairs:
     """Images below a folder, each with the mask of the same name below the other. Labels come from class folders.
 
-    Without a threshold a mask has two values, and 0 is outside. `classes` are the names of the model's classes in
-    order. Without them, there must be a folder for each of `num_classes` classes.
+    Without a folder of masks, only images are read. Without a threshold a mask has two values, and 0 is outside.
+    `classes` are the names of the model's classes in order. Without them, there must be a folder for each of
+    `num_classes` classes.
     """
     files = _pairs(pictures, masks)[:first]
     class_names, labels = _labels([picture for picture, _ in files], pictures, classes, num_classes)
@@ -55,27 +56,30 @@ def load_image_mask_pairs(
         except FileError as error:
             warn(f"skipped: {error}")
             continue
-        inside.append(_mask(mask, picture, preprocessing, threshold))
+        if mask is not None:
+            inside.append(_mask(mask, picture, preprocessing, threshold))
         rows.append(row)
     if not images:
         raise InputError(f"none of the {len(files)} files in {pictures} could be read as an image")
     names = tuple(files[row][0].relative_to(pictures).as_posix() for row in rows)
     readable = None if labels is None else torch.tensor(labels)[rows]
-    return ImageMaskPairs(torch.stack(images), torch.stack(inside), readable, class_names, names)
+    return ImageMaskPairs(torch.stack(images), torch.stack(inside) if inside else None, readable, class_names, names)
 
 
-def _pairs(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
+def _pairs(pictures: Path, masks: Path | None) -> Sequence[tuple[Path, Path | None]]:
     """Each image with its mask, which has the same relative path, up to the suffix."""
     for folder in (pictures, masks):
-        if not folder.is_dir():
+        if folder is not None and not folder.is_dir():
             raise FileError(f"{folder} is not a folder: pass one of images, and one of masks with the same names")
+    files = image_files(pictures)
+    if masks is None:
+        return [(path, None) for path in files]
     by_name: dict[Path, Path] = {}
     for path in image_files(masks):
         name = path.relative_to(masks).with_suffix("")
         if name in by_name:
             raise InputError(f"{by_name[name]} and {path} are masks of the same image: remove one of them")
         by_name[name] = path
-    files = image_files(pictures)
     pairs = [(path, by_name[name]) for path in files if (name := path.relative_to(pictures).with_suffix("")) in by_name]
     if not pairs:
         raise InputError(f"no image in {pictures} has a mask in {masks}: a mask needs the relative path of its image")

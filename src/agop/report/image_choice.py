@@ -15,10 +15,10 @@ Both = tuple[Estimate | None, Estimate | None]
 def image_choices(run: Run) -> tuple[str, dict[str, dict[str, Both]]]:
     """The metric, and scores by place and method: on all test images, and on those classified correctly.
 
-    There are no places if the run doesn't record which images are.
+    There are no places if the run has only one of the two choices.
     """
     metric = METRIC if METRIC in run.spec.metrics else headline(run)
-    if not run.records_correct:
+    if run.only_correct or not run.records_correct:
         return metric, {}
     view = run.with_correct_images()
     return metric, {

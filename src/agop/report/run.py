@@ -21,6 +21,7 @@ from agop.report.estimate import ANY, Estimate, Range
 from agop.report.numbers import counted
 from agop.runs.about import About
 from agop.runs.cell_files import CellFiles
+from agop.runs.grid_masks import CELL, OBJECT
 from agop.runs.rows import Curves, Row, cell_files, curves, parsed
 from agop.runs.spec import Cell, RunSpec
 
@@ -45,7 +46,7 @@ class Run:
         self.timings = parsed(self.cells, "timings.jsonl")
         _check_complete(folder, self.spec, self.about, self.rows)
         self._scores: dict[Cell, dict[str, NDArray[np.float64]]] = {}
-        self.masks, self._only_correct, self._only_learned = self.spec.masks, False, True
+        self.masks, self.only_correct, self._only_learned = self.spec.masks, False, True
         self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
         self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
         self._counts = _counts([*self.rows, *self.timings], self.spec.masks)
@@ -58,13 +59,13 @@ class Run:
         """The run with the test images that every network of a task classifies correctly, the published rule."""
         if not self.records_correct:
             raise InputError(f"{self.folder} doesn't record which images are classified correctly: report all images")
-        return self._with(_only_correct=True)
+        return self._with(only_correct=True)
 
     @property
     def images(self) -> str:
         """The test images behind the scores, as a noun phrase."""
         every = counted(self.spec.test_images, "test image")
-        return f"{every}, only those that all networks classify correctly" if self._only_correct else every
+        return f"{every}, only those that all networks classify correctly" if self.only_correct else every
 
     @property
     def records_correct(self) -> bool:
@@ -177,7 +178,7 @@ class Run:
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
         by_sample = self.spec.intervals == "samples"
         key = f"{kind}/{method}/{metric}"
-        if not (by_sample or self._only_correct) or key not in self.samples(Cell(scenario, background, 0)):
+        if not (by_sample or self.only_correct) or key not in self.samples(Cell(scenario, background, 0)):
             return used
         scores = {seed: self._of_samples(Cell(scenario, background, seed), key) for seed in used}
         if by_sample:
@@ -187,7 +188,10 @@ class Run:
     def _of_samples(self, cell: Cell, key: str) -> dict[int, float]:
         """Defined scores of a cell's selected samples, by their index."""
         scores = self.samples(cell)[key]
-        selected = np.isfinite(scores) & (self._correct(cell)[: len(scores)] if self._only_correct else True)
+        selected = np.isfinite(scores)
+        # All images of a grid are classified correctly.
+        if self.only_correct and not key.startswith((f"{CELL}/", f"{OBJECT}/")):
+            selected &= self._correct(cell)[: len(scores)]
         return {int(index): float(scores[index]) for index in np.flatnonzero(selected)}
 
     def _correct(self, cell: Cell) -> NDArray[np.bool_]:

@@ -80,6 +80,8 @@ class Scenario:
     learned: float = 0.0
     # Number of validation images on which each snapshot is scored.
     snapshot_images: int = 1000
+    # Number of 2×2 grids of test images that are scored as well; the network must accept images of twice the size.
+    grids: int = 0
     # Threads per process. Fixed, because the last digits of a training depend on it.
     threads: int = 1
     # Values of black and white in each channel of a normalised image.

@@ -37,6 +37,13 @@ def test_image_gets_the_mask_of_its_name_and_the_label_of_its_folder(folders):
     assert pairs.names == ("cats/a.png", "dogs/b.png")
 
 
+def test_images_are_read_without_masks(folders):
+    pairs, alone = load_image_mask_pairs(*folders, SMALL), load_image_mask_pairs(folders[0], None, SMALL)
+    assert alone.masks is None
+    assert torch.equal(alone.images, pairs.images)
+    assert alone.labels.tolist() == [0, 1]
+
+
 def test_linked_folders_are_read_and_broken_links_reported(folders, tmp_path):
     for folder in folders:
         (folder / "dogs").rename(tmp_path / f"{folder.name}-elsewhere")

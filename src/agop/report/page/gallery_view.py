@@ -41,7 +41,7 @@ def gallery_view(run: Run, scenario: str, background: str) -> dict[str, Any] | N
         "right": [None if a < 0 else bool(a == b) for a, b in zip(gallery.labels, gallery.predicted, strict=True)],
         "outlines": {kind: [outline(mask) for mask in masks] for kind, masks in gallery.masks.items()},
         "maps": {method: pack_maps(gallery.maps[method]) for method in _methods(run, gallery)},
-        "scores": _scores(run, scenario, background, _indices(gallery)),
+        "scores": _scores(run, scenario, background, gallery),
         "classes": _class_maps(run, scenario, background, gallery),
     }
 
@@ -85,14 +85,17 @@ def class_name(run: Run, scenario: str, number: int) -> str:
     return names[number] if number < len(names) else f"class {number}"
 
 
-def _scores(run: Run, scenario: str, background: str, indices: list[int]) -> dict[str, dict[str, dict[str, list[Any]]]]:
+def _scores(run: Run, scenario: str, background: str, gallery: Gallery) -> dict[str, dict[str, dict[str, list[Any]]]]:
     """The samples' scores by kind of masks, method and metric; None if undefined."""
     scores: dict[str, dict[str, dict[str, list[Any]]]] = {}
+    indices = _indices(gallery)
     for key, values in run.samples(Cell(scenario, background, 0)).items():
         method, metric = _parts(run, key)
         if method == "model":
             continue
         kind = key[: -len(f"/{method}/{metric}")]
+        if kind not in gallery.masks:
+            continue  # scores of other images, such as a benchmark's grids
         defined = [_defined(values[index]) for index in indices if index < len(values)]
         scores.setdefault(kind, {}).setdefault(method, {})[metric] = defined
     return scores

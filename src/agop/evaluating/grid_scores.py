@@ -1,0 +1,87 @@
+"""Methods scored on grids: one map for each class of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from agop import metrics as all_metrics
+from agop.evaluating.grid_images import CELLS, Grids
+from agop.evaluating.scoring import Entry, MethodScores, score
+from agop.methods.integrated_gradients import IntegratedGradients
+from agop.runs.gallery import spread
+from agop.runs.grid_masks import CELL, OBJECT
+from agop.statistic.agop import AGOP
+from agop.statistic.provenance import Provenance
+
+# Metrics by kind of masks.
+METRICS = {CELL: ("energy", "pointing_game"), OBJECT: ("average_precision",)}
+
+
+def cell_scores(
+    model: nn.Module, grids: Grids, entries: Iterable[tuple[str, Entry]], batch_size: int | None = None
+) -> Iterator[list[MethodScores]]:
+    """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept."""
+    kinds = grids.masks(0)
+    metrics = [all_metrics.get(name) for kind in kinds for name in METRICS[kind]]
+    shown = spread(len(grids))
+    for name, entry in entries:
+        pair = (name, _repeated(entry))
+        yield [
+            result
+            for cell in range(len(CELLS))
+            for result in score(
+                model, grids.images, grids.masks(cell), [pair], metrics, shown,
+                target=grids.classes[:, cell], batch_size=batch_size,
+            )
+        ]  # fmt: skip
+
+
+def means_over_cells(parts: Sequence[MethodScores]) -> MethodScores:
+    """One method's scores (G,): the mean over the four classes of each grid, because these aren't independent.
+
+    An undefined score is skipped. The kept maps are for the upper left class, the upper right one …
+    """
+    first = parts[0]
+    scores = {
+        kind: {metric: _mean([part.scores[kind][metric] for part in parts]) for metric in METRICS[kind]}
+        for kind in first.scores
+    }
+    undefined = {
+        kind: [
+            None if None in reasons else reasons[0] for reasons in zip(*(p.undefined[kind] for p in parts), strict=True)
+        ]
+        for kind in first.undefined
+    }
+    maps = torch.stack([parts[number % len(parts)].maps[number] for number in range(len(first.maps))])
+    milliseconds = sum(part.milliseconds for part in parts) / len(parts)
+    return MethodScores(first.method, scores, undefined, milliseconds, maps)
+
+
+def shown_cells(count: int) -> list[tuple[int, int]]:
+    """Grid and cell of each map that `means_over_cells` keeps, of `count` grids."""
+    return [(grid, number % len(CELLS)) for number, grid in enumerate(spread(count))]
+
+
+def _mean(values: Sequence[Tensor]) -> Tensor:
+    """Mean (G,) of the defined scores, NaN where all are undefined."""
+    return torch.stack(list(values)).nanmean(dim=0)
+
+
+def _repeated(entry: Entry) -> Entry:
+    """The entry for grids: its prior, and the images that are its baseline, are repeated in each cell."""
+    method, prior = entry.method, entry.prior
+    if isinstance(method, IntegratedGradients) and isinstance(method.baseline, Tensor) and method.baseline.ndim > 1:
+        method = replace(method, baseline=_repeated_tensor(method.baseline))
+    if prior is not None:
+        # Without provenance: the model was compared with the prior itself.
+        prior = AGOP(_repeated_tensor(prior.diagonal), prior.count, provenance=Provenance())
+    return replace(entry, method=method, prior=prior)
+
+
+def _repeated_tensor(values: Tensor) -> Tensor:
+    """Values (…,2H,2W) from values (…,H,W)."""
+    return values.repeat(*[1] * (values.ndim - 2), 2, 2)
