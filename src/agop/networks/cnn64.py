@@ -28,6 +28,6 @@ class CNN64(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         for conv in (self.conv1, self.conv2, self.conv3, self.conv4):
-            x = self.pool(conv(x).relu())
+            x = self.pool(conv(x)).relu()  # ReLU after the pooling: same values, a quarter of the work
         logits: Tensor = self.fc(x.flatten(1))
         return logits

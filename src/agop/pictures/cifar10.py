@@ -51,7 +51,7 @@ def _from_pickle(content: bytes, path: Path) -> NDArray[np.uint8]:
         batch: Any = _Reader(io.BytesIO(content), encoding="bytes").load()
         rows = batch[b"data"]
     except Exception as error:  # whatever a damaged pickle raises
-        raise FileError(f"{path} can't be read as a batch of CIFAR-10: {error}") from error
+        raise FileError(f"{path} is neither an .npz file nor a batch of CIFAR-10: {error}") from error
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != _VALUES:
         raise FileError(f"{path} has no images of CIFAR-10: data must be bytes (N,{_VALUES})")
     return rows

@@ -22,6 +22,8 @@ _NAMES = "train-images-idx3-ubyte and train-labels-idx1-ubyte, also with .gz"
 
 def read_digits(path: Path) -> tuple[Bytes, Bytes]:
     """Images (N,H,W) and labels (N,) of a file of images, whose labels are beside it, or of all files in a folder."""
+    if not path.exists():
+        raise FileError(f"{path} doesn't exist: pass a folder with {_NAMES}")
     files = _image_files(path) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path} has no idx files: it needs {_NAMES}")

@@ -21,7 +21,7 @@ def shared_out(pool: int, parts: Sequence[Indices], random: np.random.Generator)
     again only after all items of its share.
     """
     if pool < FEWEST:
-        raise InputError(f"{pool} pictures are too few for training, validation and test data: use {FEWEST} or more")
+        raise InputError(f"photographs or digits: {pool}, too few for three splits: use {FEWEST} or more")
     sizes = np.array([len(part) for part in parts])
     ends = (pool * sizes.cumsum() / sizes.sum()).round().astype(int)
     shares = np.split(random.permutation(pool), ends[:-1])

@@ -47,7 +47,7 @@ def test_all_files_of_a_folder_are_read_once(tmp_path):
 def test_folder_or_file_without_idx_files_raises(tmp_path):
     with pytest.raises(InputError, match="has no idx files: it needs train-images-idx3-ubyte"):
         read_digits(tmp_path)
-    with pytest.raises(FileError, match="could not read"):
+    with pytest.raises(FileError, match="doesn't exist: pass a folder with train-images-idx3-ubyte"):
         read_digits(tmp_path / IMAGES)
     write(tmp_path)
     (tmp_path / LABELS).unlink()

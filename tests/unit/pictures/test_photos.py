@@ -102,7 +102,7 @@ def test_empty_folders_and_damaged_files_raise(tmp_path, images):
         "labels.npz": r"has \(3,\) int64: save images \(N,H,W,3\) of 8 bits",
         "mixed.npz": "several sizes",
         "data_batch_1": "has no images of CIFAR-10",
-        "letter.txt": "can't be read as a batch of CIFAR-10",
+        "letter.txt": "neither an .npz file nor a batch of CIFAR-10",
     }
     for name, message in expected.items():
         with pytest.raises(AGOPError, match=message):

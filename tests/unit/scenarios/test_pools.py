@@ -23,5 +23,5 @@ def test_no_item_is_in_two_parts_and_repeats_are_even(pool):
 
 
 def test_too_few_items_raise():
-    with pytest.raises(InputError, match="9 pictures are too few"):
+    with pytest.raises(InputError, match="photographs or digits: 9, too few"):
         shared_out(9, PARTS, np.random.default_rng(0))

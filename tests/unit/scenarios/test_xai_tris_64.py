@@ -125,7 +125,7 @@ def test_wrong_options_raise(options, error, message):
 
 def test_too_few_photographs_raise(tmp_path):
     Image.new("RGB", (64, 64)).save(tmp_path / "one.png")
-    with pytest.raises(InputError, match="1 pictures are too few"):
+    with pytest.raises(InputError, match="photographs or digits: 1, too few"):
         splits("linear", "photos", photos=str(tmp_path))
 
 

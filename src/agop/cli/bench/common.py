@@ -15,6 +15,7 @@ from agop.cli.printing import plain_console
 if TYPE_CHECKING:
     from agop.runs.spec import RunSpec
 
+_FEW = 100
 Names = list[str] | None
 Out = Annotated[Path, typer.Option(help="Run folder. An unfinished run is resumed.")]
 Method = Annotated[
@@ -61,6 +62,15 @@ def processes(jobs: int | None) -> int:
         raise InputError(f"jobs is {jobs}: pass 1 or more")
     # Under torchrun the ranks of a machine share its cores.
     return jobs or max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+
+
+def check_files(spec: RunSpec) -> None:
+    """Make a few images of a run's files: raises now, before the run folder exists, if one is missing or damaged."""
+    from agop import scenarios
+
+    few = scenarios.get(spec.scenarios[0]).with_options(spec.options | {"samples": _FEW})
+    for background in spec.backgrounds:
+        few.splits(background, seed=0)
 
 
 def compute(
