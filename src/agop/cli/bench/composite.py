@@ -49,6 +49,7 @@ def composite(
     """Train, explain and score digits on photographs, where the mask is the digit."""
     from agop import methods, metrics, scenarios
     from agop.bench.code import code_of
+    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
     from agop.scenarios.composite import Options
 
@@ -56,7 +57,7 @@ def composite(
     files = {name: str(path.resolve()) for name, path in (("digits", digits), ("photos", photos)) if path is not None}
     samples = samples if samples is not None else 400 if quick else Options.samples
     options = Options(**files, size=size, samples=samples)
-    selected = select("method", method, methods.names())
+    selected = select("method", method, [*methods.names(), *FIXED_MAPS])
     spec = RunSpec(
         benchmark="composite",
         scenarios=tasks,
