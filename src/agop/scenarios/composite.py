@@ -73,7 +73,7 @@ def composite(name: str, **options: Any) -> Scenario:
         prior="checkpoint",
         learned=_LEARNED,
         snapshot_images=100,
-        grids=100,
+        grids=50,
         black=BLACK,
         white=WHITE,
         network_name="small-resnet",
