@@ -61,7 +61,8 @@ def _improves_after_plateau(run: Run) -> Verdict:
 def _late_gains(run: Run) -> Iterator[float]:
     curves: dict[tuple[str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in run.convergence:
-        if row["background"] == _CLEAN and row["value"] is not None:
+        ours = row["scenario"] in run.spec.main_scenarios
+        if ours and row["background"] == _CLEAN and row["value"] is not None:
             curves[row["scenario"], row["seed"]][f"{row['method']} {row['metric']}"][row["step"]] = row["value"]
     for curve in curves.values():
         accuracy, quality = curve["model accuracy"], curve["agop-global iou"]
