@@ -26,6 +26,10 @@ from agop.model.targets import Target, target_indices
 from agop.statistic.agop import AGOP
 
 
+# Images with fewer values leave little on the heap, and returning it costs more time than scoring them.
+_LARGE = 10_000_000
+
+
 @dataclass(frozen=True)
 class Entry:
     """A configured method with the prior and the layer that it uses."""
@@ -92,7 +96,8 @@ def score(
         if digest not in known:
             known[digest] = all_scores(maps)
         undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
-        _trim_heap()
+        if images.numel() > _LARGE:
+            _trim_heap()
         scores = {kind: {m: values.clone() for m, values in own.items()} for kind, own in known[digest].items()}
         yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
 

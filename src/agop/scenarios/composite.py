@@ -89,8 +89,12 @@ def _configure(name: str, options: Mapping[str, Any]) -> Scenario:
 
 def _description(options: Options) -> str:
     """A sentence for the report: network, training and data."""
-    digits = f"digits from {Path(options.digits).name}" if options.digits else "digits in Pillow's font, a stand-in for MNIST"
-    photos = f"photographs from {Path(options.photos).name}" if options.photos else "pink noise, a stand-in for photographs"
+    digits = "digits in Pillow's font, a stand-in for MNIST"
+    if options.digits:
+        digits = f"digits from {Path(options.digits).name}"
+    photos = "pink noise, a stand-in for photographs"
+    if options.photos:
+        photos = f"photographs from {Path(options.photos).name}"
     return (
         f"SmallResNet, trained from scratch: {_RECIPE.optimizer}, {_RECIPE.schedule} to {_RECIPE.learning_rate:g}, "
         f"batch {_RECIPE.batch}, best of {_RECIPE.epochs} epochs, on {options.samples:,} images at "

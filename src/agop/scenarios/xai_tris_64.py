@@ -86,7 +86,9 @@ def _configure(task: str, options: Mapping[str, Any]) -> Scenario:
 
 def _description(options: Options, recipe: Recipe) -> str:
     """A sentence for the report: network, training and data."""
-    photos = f"; photographs from {Path(options.photos).name}" if options.photos else "; pink noise is a stand-in for photographs"
+    photos = "; pink noise is a stand-in for photographs"
+    if options.photos:
+        photos = f"; photographs from {Path(options.photos).name}"
     return (
         f"CNN64, trained from scratch: {recipe.optimizer}, {recipe.schedule} to {recipe.learning_rate:g}, batch "
         f"{recipe.batch}, best of {recipe.epochs} epochs, on {options.samples:,} images at {_SIDE}×{_SIDE}{photos}."
