@@ -25,7 +25,6 @@ from agop.model.probe import probing, rows_for
 from agop.model.targets import Target, target_indices
 from agop.statistic.agop import AGOP
 
-
 # Images with fewer values leave little on the heap, and returning it costs more time than scoring them.
 _LARGE = 10_000_000
 
