@@ -50,10 +50,10 @@ runs/xai-tris/rows.jsonl: | $(READY)
 DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
 results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 and of digits on photographs, CLEVR-XAI (3 hours)
 	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xai-tris-10
-	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --masks signed \
-		--scenario xor --metric pointing_game --metric iou --metric energy
-	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-once --scenario xor --restarts 0 \
-		--metric iou --metric average_precision
+	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xor-signed --masks signed \
+		--network cnn --scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
+	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xor-once --restarts 0 \
+		--network cnn --scenario xor --background uncorrelated --metric iou --metric average_precision
 	$(BIN)/agop bench xai-tris-64 --out runs/xai-tris-64
 	$(BIN)/agop bench composite $(DATA) --out runs/composite
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai

@@ -38,7 +38,7 @@ class Entries:
         base, _, variant = name.partition("@")
         prior = self.priors[self.scenario.prior]
         if name in FIXED_MAPS:
-            return Entry(FIXED_MAPS[name](self.training.masks))
+            return Entry(FIXED_MAPS[name](self.training.masks != 0))
         method = self._seeded(methods.create(base))
         if not variant:
             return Entry(method, prior, missing_layer(method, self.scenario.layer))

@@ -1,5 +1,7 @@
 """Names of a bench: methods, variants and controls."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -63,3 +65,11 @@ def test_invalid_baselines_raise(entries, baseline):
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
     with pytest.raises(InputError, match="baseline"):
         agop.explain(model, entries.training.images, agop.methods.IntegratedGradients(baseline=baseline))
+
+
+def test_signed_masks_give_the_same_controls_as_masks_without_signs(entries):
+    signs = torch.where(torch.rand(30, 1, 1) < 0.5, -1, 1).to(torch.int8)
+    signed = replace(entries, training=replace(entries.training, masks=signs * entries.training.masks))
+    for name in ("centre", "mean-mask"):
+        ours, expected = (each.entry(name).method.map for each in (signed, entries))
+        torch.testing.assert_close(ours, expected)
