@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from agop.report.advice import advice
-from agop.report.claims import FAILS, HOLDS, check, remarks
+from agop.report.claims import FAILS, HOLDS, check, heading, remarks
 from agop.report.numbers import number
 from agop.report.run import Run
 from agop.report.score_tables import ScoreCell, Table, sensitivity, tables
@@ -30,7 +30,7 @@ def show(run: Run, console: Console) -> None:
             console.print()
     claims = check(run)
     if claims:
-        console.print("The paper's claims", style="bold")
+        console.print(heading(run), style="bold")
     for checked in claims:
         colour = _COLOURS.get(checked.verdict, "yellow")
         console.print(Text.assemble((checked.verdict, colour), f"  {checked.claim}: {checked.figures}"), soft_wrap=True)

@@ -31,6 +31,11 @@ def check(run: Run) -> list[Checked]:
     return checked
 
 
+def heading(run: Run) -> str:
+    """The title of the claims: the paper has none about some benchmarks."""
+    return "The paper's claims" if run.spec.benchmark in ("xai-tris", "clevr-xai") else "Follow-up questions"
+
+
 def remarks(run: Run) -> list[str]:
     """Sentences on results beyond the paper's claims."""
     sentences = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
@@ -57,4 +62,4 @@ def _excluded(run: Run) -> list[str]:
     return lines
 
 
-__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "remarks"]
+__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Checked", "check", "heading", "remarks"]

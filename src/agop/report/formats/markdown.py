@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from agop.report.advice import advice
-from agop.report.claims import check, remarks
+from agop.report.claims import check, heading, remarks
 from agop.report.estimate import Estimate
 from agop.report.formats import report_format
 from agop.report.image_choice import image_choices
@@ -58,7 +58,7 @@ def _trained(run: Run) -> str:
 def _claims(run: Run) -> list[str]:
     """Table of the paper's claims; nothing if the paper has none about this run."""
     lines = [f"| {c.claim} | **{c.verdict}** | {_escaped(c.figures)} |" for c in check(run)]
-    return ["", "## The paper's claims", "", "| claim | verdict | evidence |", "|---|---|---|", *lines] if lines else []
+    return ["", f"## {heading(run)}", "", "| claim | verdict | evidence |", "|---|---|---|", *lines] if lines else []
 
 
 def _published(run: Run) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agop.pictures.colouring import DEFAULT_COLOURING
 from agop.report.advice import advice
-from agop.report.claims import check, remarks
+from agop.report.claims import check, heading, remarks
 from agop.report.image_choice import image_choices
 from agop.report.numbers import counted
 from agop.report.page import run_details
@@ -65,6 +65,7 @@ def _content(run: Run) -> dict[str, Any]:
         "grids": winner_grids(run),
         "gradient": gradient(),
         "claims": check(run),
+        "claims_heading": heading(run).replace("'", "’"),
         "remarks": remarks(run),
         "tables": table_views(run),
         "comparisons": comparisons(run),
