@@ -12,9 +12,12 @@ def rows(folder, name="rows.jsonl"):
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
-def mean(folder, name="rows.jsonl", **where):
+def mean(folder, name="rows.jsonl", masks="true", **where):
     """Mean over seeds, straight from the rows; None if no seed has a defined value."""
-    values = [row["value"] for row in rows(folder, name) if where.items() <= row.items() and row["value"] is not None]
+    values = [
+        row["value"] for row in rows(folder, name)
+        if where.items() <= row.items() and row.get("masks", masks) == masks and row["value"] is not None
+    ]  # fmt: skip
     return statistics.fmean(values) if values else None
 
 
@@ -33,13 +36,15 @@ def values(page, metric):
 
 
 def table_cells(page):
-    """Scenario, background, method, metric and texts of every cell of every table."""
+    """Scenario, background, method, metric, texts and kind of masks of every cell of every table."""
     return page.locator("table.figures").evaluate_all(
         """tables => tables.flatMap(table => [...table.querySelectorAll('td')].map(cell => [
              ...table.closest('.at-place').querySelector('h3').textContent.split(',')[0].split(' / '),
              cell.parentNode.dataset.method, cell.dataset.metric,
              Object.fromEntries(['mean', 'mark', 'interval', 'paper'].map(
-               part => [part, cell.querySelector(`.${part}`)?.textContent.trim() ?? '']))]))"""
+               part => [part, cell.querySelector(`.${part}`)?.textContent.trim() ?? ''])),
+             table.closest('.at-place').querySelector('h3').textContent.includes(', union masks') ? 'union' : 'true'
+           ]))"""
     )
 
 

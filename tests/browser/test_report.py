@@ -10,6 +10,7 @@ from agop import methods as all_methods
 from agop import metrics
 from agop.report.advice import advice
 from agop.report.claims import check
+from agop.report.image_choice import image_choices
 from agop.report.numbers import interval, number
 from agop.report.page import page as page_text
 from agop.report.run import Run, paper
@@ -34,47 +35,57 @@ def test_the_page_opens_from_its_file_with_all_sections_and_charts(report, run_f
 
 def test_every_number_in_every_table_is_the_mean_of_its_rows_beside_the_papers(shared_report, run_folder):
     cells = table_cells(shared_report)
-    for scenario, background, method, metric, cell in cells:
-        where = {"scenario": scenario, "background": background, "method": method, "metric": metric}
+    for scenario, background, method, metric, cell, masks in cells:
+        where = {"scenario": scenario, "background": background, "method": method, "metric": metric, "masks": masks}
         expected = mean(run_folder, "timings.jsonl" if metric == "milliseconds" else "rows.jsonl", **where)
         assert cell["mean"] == number(expected, metric)
         # Also without our own formatter.
         assert metric == "milliseconds" or cell["mean"] == ("–" if expected is None else f"{expected:.3f}")
-        assert cell["interval"] == interval(Run(run_folder).estimate(scenario, background, method, metric), metric)
-        value = paper()[scenario][method].get(metric) if background == "uncorrelated" else None
+        estimate = Run(run_folder).estimate(scenario, background, method, metric, masks)
+        assert cell["interval"] == interval(estimate, metric)
+        value = paper()[scenario][method].get(metric) if (background, masks) == ("uncorrelated", "true") else None
         assert cell["paper"] == ("" if value is None else f"paper: {number(value, metric)}")
     place = ["linear", "uncorrelated", "agop-weighted", "iou"]
-    assert [cell["paper"] for *where, cell in cells if where == place] == ["paper: 0.314"]
-    assert len(cells) == 2 * 2 * 5 * 5
+    assert [cell["paper"] for *where, cell, masks in cells if (where, masks) == (place, "true")] == ["paper: 0.314"]
+    # Both scenarios with all metrics and milliseconds; linear also with union masks, without deletion and milliseconds.
+    assert len(cells) == 2 * 2 * 5 * 5 + 2 * 5 * 3
 
 
 def test_tables_mark_the_best_method_without_controls(shared_report, run_folder):
     """The lowest if lower is better, and all that round to the same number."""
     run, entries = Run(run_folder), table_cells(shared_report)
-    for column in sorted({(scenario, background, metric) for scenario, background, _, metric, _ in entries}):
-        scenario, background, metric = column
-        cells = {m: cell for s, b, m, k, cell in entries if (s, b, k) == column}
+    for column in sorted({(s, b, metric, masks) for s, b, _, metric, _, masks in entries}):
+        scenario, background, metric, masks = column
+        cells = {m: cell for s, b, m, k, cell, kind in entries if (s, b, k, kind) == column}
         rivals = [
             m for m in cells.keys() - set(CONTROLS)
-            if run.fair(scenario, background, m, metric) and cells[m]["mean"] != "–"
+            if run.fair(scenario, background, m, metric, masks) and cells[m]["mean"] != "–"
         ]  # fmt: skip
         choose = max if metric != "milliseconds" and metrics.get(metric).higher_is_better else min
         best = choose((float(cells[m]["mean"]) for m in rivals), default=None)
         assert {m for m, cell in cells.items() if cell["mark"]} == {
             m for m in rivals if float(cells[m]["mean"]) == best
         }
-    assert {cell["mark"] for *_, cell in entries} == {"", "●"}
+    assert {cell["mark"] for *_, cell, _ in entries} == {"", "●"}
 
 
 def test_the_page_shows_the_advice_and_the_claims(shared_report, run_folder):
     run = Run(run_folder)
     assert shared_report.locator("#advice").inner_text() == advice(run)
-    lines = shared_report.locator("table.claims tbody tr").evaluate_all(
-        "lines => lines.map(line => [...line.cells].map(cell => cell.textContent))"
-    )
+    table = shared_report.get_by_role("region", name="The paper’s claims").locator("tbody tr")
+    lines = table.evaluate_all("lines => lines.map(line => [...line.cells].map(cell => cell.textContent))")
     signs = {"holds": "✓", "fails": "✗", "undecided": "?"}
     assert lines == [[c.claim, f"{signs[c.verdict]} {c.verdict}", c.figures] for c in check(run)]
     assert len(lines) > 5
+
+
+def test_scores_on_correct_images_stand_beside_those_on_all_images(shared_report, run_folder):
+    table = shared_report.locator("table.claims", has_text="translations_rotations / correlated")
+    lines = table.locator("tr").evaluate_all("lines => lines.map(line => [...line.cells].map(c => c.textContent))")
+    run = Run(run_folder)
+    for place, scores in image_choices(run)[1].items():
+        expected = [" / ".join(number(e and e.mean, "iou") for e in both) for both in scores.values()]
+        assert [place, *expected] in lines
 
 
 def test_the_grid_shows_every_mean_with_its_interval(shared_report, run_folder):
@@ -86,9 +97,10 @@ def test_the_grid_shows_every_mean_with_its_interval(shared_report, run_folder):
                  line.querySelector('.where').textContent, [...line.querySelectorAll('td')].map(
                    cell => ['.mean', 'small'].map(part => cell.querySelector(part)?.firstChild.data ?? ''))])"""
         )
-        assert len(lines) == 4
+        assert len(lines) == (4 if metric in ("deletion", "milliseconds") else 6)
         for place, cells in lines:
-            scores = [run.estimate(*place.split(" / "), method, metric) for method in run.spec.methods]
+            scenario, background, masks = place.split(" / ")
+            scores = [run.estimate(scenario, background, method, metric, masks) for method in run.spec.methods]
             assert cells == [[number(e.mean if e else None, metric), interval(e, metric)] for e in scores]
     low, high = run.estimate("linear", "uncorrelated", "vanilla", "iou").interval
     assert f"[{low:.3f}, {high:.3f}]" in shared_report.locator('.grid[data-metric="iou"]').inner_text()
@@ -300,7 +312,7 @@ def test_all_tables_are_readable_without_javascript(browser, run_folder):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((run_folder / "index.html").as_uri())
-    assert page.locator("table.figures:visible").count() == 4
+    assert page.locator("table.figures:visible").count() == 4 + 2  # linear also with union masks
     assert page.locator("#place").is_hidden()
     context.close()
 

@@ -212,7 +212,7 @@ def test_bench_scores_own_methods_in_workers_and_resumes(folder):
     assert json.loads((folder / "run" / "spec.json").read_text())["methods"] == ["vanilla", *NAMES]
     lines = (folder / "run" / "rows.jsonl").read_bytes()
     assert scored_methods(folder / "run") == {"vanilla", *NAMES}
-    shutil.rmtree(folder / "run" / "cells" / "linear-correlated-000")
+    shutil.rmtree(folder / "run" / "cells" / "linear-uncorrelated-000")
     again = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
     assert again.returncode == 0, again.stderr
     assert (folder / "run" / "rows.jsonl").read_bytes() == lines
