@@ -1,0 +1,39 @@
+"""Sums of the patch matrix S = mean over samples of Σ_p δ_p δ_pᵀ, where δ_p is the gradient at a layer's position p."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+# Values in float64 at once: bounds the copy for any batch size.
+_CHUNK_VALUES = 2**20
+# Σ_p δ_p δ_pᵀ (D,D) in float64 of the samples of each group.
+PatchSums = dict[int, Tensor]
+
+
+def patch_sums(deltas: Tensor, groups: Tensor) -> PatchSums:
+    """Sums over samples and positions of δ δᵀ, from deltas (N,D,h,w) of samples in these groups (N,)."""
+    present = groups.unique().tolist()
+    if len(present) == 1:
+        return {present[0]: _gram(deltas)}
+    return {group: _gram(deltas[groups == group]) for group in present}
+
+
+def _gram(deltas: Tensor) -> Tensor:
+    # Apple's GPUs have no float64.
+    device = torch.device("cpu") if deltas.device.type == "mps" else deltas.device
+    channels = deltas.shape[1]
+    total = torch.zeros(channels, channels, dtype=torch.float64, device=device)
+    for part in torch.split(deltas, max(1, _CHUNK_VALUES // deltas[0].numel())):
+        rows = part.permute(0, 2, 3, 1).reshape(-1, channels).to(device, torch.float64)
+        total.addmm_(rows.T, rows)
+    return total
+
+
+def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:
+    """The sums (G,D,D) with more samples added in place. Created on first use."""
+    for group, gram in more.items():
+        if sums is None:
+            sums = torch.zeros(groups, *gram.shape, dtype=torch.float64, device=gram.device)
+        sums[group] += gram.to(sums.device)
+    return sums
