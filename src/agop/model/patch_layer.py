@@ -82,10 +82,10 @@ def _first_call(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[torch.S
 
     handle = layer.register_forward_hook(stop)
     try:
-        with torch.no_grad():
-            probe.forward(probe.placed(images))
+        # With gradients, as when S was collected: without, torch's transformer layers don't call their parts.
+        probe.forward(probe.placed(images).requires_grad_())
     except _Reached as reached:
-        return reached.shape, reached.output
+        return reached.shape, reached.output.detach()
     finally:
         handle.remove()
     raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")

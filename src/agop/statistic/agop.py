@@ -80,12 +80,19 @@ class AGOP:
         """Name of the patch matrix's layer."""
         return self.provenance.layer
 
+    @property
+    def sketch_rows(self) -> Tensor:
+        """The sketch B (ℓ,C,H,W) in float64. Raises PriorError if there is none."""
+        if self.sketch is None:
+            raise PriorError(
+                "the prior has no sketch: make one with agop.fit(model, loader, rank=64) or `agop fit --rank 64`"
+            )
+        return self.sketch.double()
+
     @cached_property
     def residual(self) -> Tensor:
         """The part of diag(M) that the sketch lacks, diag(M) − diag(BᵀB)/count (C,H,W), non-negative."""
-        if self.sketch is None:
-            raise PriorError("the prior has no sketch: make one with agop.fit(model, loader, rank=64)")
-        return (self.diagonal - self.sketch.double().square().sum(dim=0) / self.count).clamp_min(0)
+        return (self.diagonal - self.sketch_rows.square().sum(dim=0) / self.count).clamp_min(0)
 
     @property
     def residual_share(self) -> float:

@@ -21,7 +21,7 @@ def test_methods_that_need_a_prior_are_offered_only_with_one(session):
     without = load_session(**example.ARGUMENTS | {"prior": None})
     assert without.offered() == [name for name in agop.methods.names() if not agop.methods.get(name).needs_prior]
     assert not {"agop-weighted", "agop-global"} & set(without.offered())
-    with pytest.raises(InputError, match="agop-weighted needs an AGOP file"):
+    with pytest.raises(InputError, match="agop-weighted can't run, there is no AGOP file"):
         without.explain(example.images(), ["vanilla", "agop-weighted"])
 
 

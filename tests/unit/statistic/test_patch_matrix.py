@@ -83,13 +83,14 @@ def test_agop_of_patches_equals_the_mean_outer_product_of_gradients_with_respect
 
 def test_tokens_of_a_named_layer_count_without_the_class_token():
     model, images = zoo.build("attention"), zoo.images(5)
-    prior = agop.fit(model, [images], False, progress=False, layer="block")
+    prior = agop.fit(model, [images], False, progress=False, layer="block.norm1")
     deltas = agop.model.layers.feature_maps  # the same tokens as in GradCAM
     with agop.model.probe.probing(model) as probe:
-        gradients = deltas(probe, images, None, model.block).gradients.double()
+        gradients = deltas(probe, images, None, model.block.norm1).gradients.double()
     expected = torch.einsum("ndhw,nehw->de", gradients, gradients) / 5
     torch.testing.assert_close(prior.patch_matrix, expected)
-    assert prior.layer == "block"
+    assert prior.layer == "block.norm1"
+    assert prior.patch_matrix.any()
 
 
 def test_only_counted_samples_are_in_the_patch_matrix_also_by_class():
