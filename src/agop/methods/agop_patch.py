@@ -14,6 +14,7 @@ from agop.methods.patches import pixel_means
 from agop.model.layers import named_layer
 from agop.model.patch_layer import no_convolution_error, patch_outputs
 from agop.statistic.agop import AGOP
+from agop.statistic.patch_matrix import square_root
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,11 @@ def _layer(job: Job) -> nn.Module:
 
 
 def _root(prior: AGOP) -> Tensor:
-    """A matrix R (D,D) with RᵀR = S. Its scale is chosen so that the largest eigenvalue is 1."""
+    """A matrix R (D,D) with RᵀR = S / tr(S): squares of small gradients would underflow in float32."""
     matrix = prior.patch_matrix
-    values, vectors = torch.linalg.eigh(matrix)
-    if not values[-1] > 0:
+    if matrix is None or not matrix.trace() > 0:
         raise PriorError(
             f"the patch matrix of layer {prior.layer!r} is zero: the model's output doesn't depend on this layer; "
             "check the model, or name another layer in agop.fit"
         )
-    # Rounding may make the smallest eigenvalues negative.
-    return (values.clamp_min(0) / values[-1]).sqrt()[:, None] * vectors.T
+    return square_root(matrix / matrix.trace())

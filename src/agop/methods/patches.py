@@ -12,8 +12,8 @@ from torch.nn import functional
 def pixel_means(values: Tensor, layer: nn.Module, input_shape: torch.Size, size: torch.Size) -> Tensor:
     """Maps (N,H,W) of a pixel's mean over the patches that contain it, from values (N,h,w) of a layer's patches.
 
-    The patches of a convolution are those of its input (…,H',W'), scaled bilinearly if the image has another size. Other
-    layers have values at points, which are interpolated bilinearly. 0 for a pixel that is in no patch.
+    The patches of a convolution are those of its input (…,H',W'), scaled bilinearly if the image has another size.
+    Other layers have values at points, which are interpolated bilinearly. 0 for a pixel that is in no patch.
     """
     if isinstance(layer, nn.Conv2d) and len(input_shape) == 4:
         sums, counts = (_added(part, layer, input_shape[2:]) for part in (values, torch.ones_like(values[:1])))

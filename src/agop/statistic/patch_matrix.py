@@ -30,6 +30,13 @@ def _gram(deltas: Tensor) -> Tensor:
     return total
 
 
+def square_root(matrix: Tensor) -> Tensor:
+    """R (D,D) with RᵀR = S, for a patch matrix S."""
+    values, vectors = torch.linalg.eigh(matrix)
+    # Rounding may make the smallest eigenvalues negative.
+    return values.clamp_min(0).sqrt()[:, None] * vectors.T
+
+
 def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:
     """The sums (G,D,D) with more samples added in place. Created on first use."""
     for group, gram in more.items():
