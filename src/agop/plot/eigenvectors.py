@@ -30,7 +30,7 @@ def filters(prior: AGOP, model: nn.Module, *, count: int = 8) -> Figure:
     _, layer = named_layer(unwrapped(model), prior.layer)
     if not isinstance(layer, nn.Conv2d):
         raise LayerError(
-            f"layer {prior.layer!r} is a {type(layer).__name__}, whose patches aren't images: fit a Conv2d"
+            f"layer {prior.layer!r} is a {type(layer).__name__}, whose weights aren't filters: fit a prior at a Conv2d"
         )
     if layer.out_channels != len(prior.patch_matrix):
         raise PriorError(

@@ -42,7 +42,8 @@ def sketch_text(prior: AGOP) -> str:
     """The sketch in words: its rank, and the share of tr(M) that it lacks. Empty if there is none."""
     if prior.sketch is None:
         return ""
-    return f"{len(prior.sketch)} rows with {100 * (1 - prior.residual_share):.1f} % of tr(M); tr(r)/tr(M) = {prior.residual_share:.3g}"
+    missing = prior.residual_share
+    return f"{len(prior.sketch)} rows with {100 * (1 - missing):.1f} % of tr(M); tr(r)/tr(M) = {missing:.3g}"
 
 
 def preprocessing_text(fields: Mapping[str, Any]) -> str:
