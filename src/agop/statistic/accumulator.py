@@ -169,8 +169,8 @@ class Accumulator:
         return None if self.patches is None else self.patches.sum(dim=0) / self.count
 
     def class_patch_matrices(self) -> Tensor | None:
-        """S per class (K,D,D), NaN for a class without samples. None without per_class."""
-        if not self.per_class or self.patches is None or self.counts is None:
+        """S per class (K,D,D), NaN for a class without samples. None without per_class, and if they are large."""
+        if not self.per_class or self.patches is None or self.counts is None or len(self.patches) != len(self.counts):
             return None
         return self.patches / self.counts.to(self.patches.device)[:, None, None]
 

@@ -7,6 +7,8 @@ from torch import Tensor
 
 # Values in float64 at once: bounds the copy for any batch size.
 _CHUNK_VALUES = 2**20
+# Matrices per class take up to 128 MiB: 28 classes of a patch embedding with 768 channels, 4,096 of 64 filters.
+_MOST_BYTES = 2**27
 # Σ_p δ_p δ_pᵀ (D,D) in float64 of the samples of each group.
 PatchSums = dict[int, Tensor]
 
@@ -38,9 +40,10 @@ def square_root(matrix: Tensor) -> Tensor:
 
 
 def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:
-    """The sums (G,D,D) with more samples added in place. Created on first use."""
+    """The sums (G,D,D) with more samples added in place. Created on first use; one for all groups if they are large."""
     for group, gram in more.items():
         if sums is None:
-            sums = torch.zeros(groups, *gram.shape, dtype=torch.float64, device=gram.device)
-        sums[group] += gram.to(sums.device)
+            kept = groups if groups * gram.nbytes <= _MOST_BYTES else 1
+            sums = torch.zeros(kept, *gram.shape, dtype=torch.float64, device=gram.device)
+        sums[group if len(sums) == groups else 0] += gram.to(sums.device)
     return sums

@@ -107,6 +107,16 @@ def test_only_counted_samples_are_in_the_patch_matrix_also_by_class():
             torch.testing.assert_close(own, matrices[chosen].mean(0), rtol=1e-4, atol=1e-8)
 
 
+def test_large_matrices_per_class_are_added_to_one(monkeypatch):
+    model, images = zoo.build("plain"), zoo.images(12)
+    small = agop.fit(model, [images[:7], images[7:]], False, True, progress=False)
+    monkeypatch.setattr("agop.statistic.patch_matrix._MOST_BYTES", 3 * 6 * 6 * 8 - 1)
+    large = agop.fit(model, [images[:7], images[7:]], False, True, progress=False)
+    assert small.class_patch_matrices.shape == (3, 6, 6)
+    assert large.class_patch_matrices is None
+    torch.testing.assert_close(large.patch_matrix, small.patch_matrix)
+
+
 def test_samples_with_a_gradient_of_nan_are_not_in_the_patch_matrix():
     model, images = zoo.build("plain"), zoo.images(5)
     images[2, 0, 0, 0] = torch.nan
