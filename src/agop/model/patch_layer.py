@@ -96,18 +96,21 @@ def _without_bias(layer: nn.Module, outputs: Tensor) -> Tensor:
     bias = layer.bias if isinstance(layer, (nn.Conv2d, nn.Linear)) else None
     if bias is not None:
         outputs = outputs - bias.detach().to(outputs)[:, None, None]
+    inverse = _inverse_scale(layer)
+    return outputs if inverse is None else outputs * inverse.to(outputs)[:, None, None]
+
+
+def _inverse_scale(layer: nn.Module) -> Tensor | None:
+    """Factors (D,) that undo a folded batch norm, 0 for a channel that it switches off: S is 0 there."""
     scale = folded_scale(layer)
-    if scale is None:
-        return outputs
-    inverse = torch.where(scale == 0, 0.0, 1 / scale)  # a channel that the batch norm switches off has no gradient
-    return outputs * inverse.to(outputs)[:, None, None]
+    return None if scale is None else torch.where(scale == 0, 0.0, 1 / scale)
 
 
 def convolution_weight(layer: nn.Conv2d) -> Tensor:
     """Weights (D,C,kh,kw) in float64, before a batch norm that was folded into them, with zeros between groups."""
-    weight, scale = layer.weight.detach().double().cpu(), folded_scale(layer)
-    if scale is not None:
-        weight = weight * torch.where(scale == 0, 0.0, 1 / scale).to(weight)[:, None, None, None]
+    weight, inverse = layer.weight.detach().double().cpu(), _inverse_scale(layer)
+    if inverse is not None:
+        weight = weight * inverse.to(weight)[:, None, None, None]
     if layer.groups == 1:
         return weight
     full = weight.new_zeros(layer.out_channels, layer.in_channels, *weight.shape[2:])

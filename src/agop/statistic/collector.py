@@ -98,7 +98,7 @@ class Collector:
                 counted = targets == truth
         finite = gradients.values.flatten(1).isfinite().all(dim=1)
         patches = None
-        if gradients.deltas is not None:
+        if gradients.deltas is not None and self.patch_layer is not None and self.patch_layer.name is not None:
             keep = counted & finite
             patches = patch_sums(_kept(gradients.deltas, keep), self.sums.groups(_kept(targets, keep)))
         return _Part(replace(gradients, deltas=None), truth, counted, finite, patches)
