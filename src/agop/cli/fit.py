@@ -60,8 +60,11 @@ def fit(
         bool, typer.Option(help="Also keep the patch matrix of the first convolution, or of --layer.")
     ] = True,
     layer: Annotated[str | None, typer.Option(help="Layer of the patch matrix, by name: maps or tokens.")] = None,
-    rank: Annotated[
-        int, typer.Option(min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64.")
+    sketch_rank: Annotated[
+        int,
+        typer.Option(
+            "--rank", min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64."
+        ),
     ] = 0,
     contrast: Annotated[
         bool,
@@ -102,7 +105,7 @@ def fit(
             "nan": "skip" if skip_nan else "raise",
             "patches": patches,
             "layer": layer,
-            "rank": rank,
+            "rank": sketch_rank,
             "output": "contrast" if contrast else "predicted",
         }
         provenance = _data_provenance(images)

@@ -109,8 +109,8 @@ def _fold(model: nn.Module, convolution: str, norm: str) -> None:
 
 
 def _scale(norm: Any) -> Tensor:
-    scale = (norm.running_var + norm.eps).rsqrt()
-    return (scale if norm.weight is None else scale * norm.weight).detach()
+    scale: Tensor = (norm.running_var + norm.eps).rsqrt()
+    return scale.detach() if norm.weight is None else (scale * norm.weight).detach()
 
 
 def _channels_last(model: nn.Module, graph: Graph) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import AGOPWarning, InputError, ModelError
+from agop.model.captured import Outputs
 from agop.model.outputs import Call, LogitSource
 from agop.model.targets import (
     PREDICTED,
@@ -57,8 +58,9 @@ def joined(parts: Sequence[Gradients]) -> Gradients:
     """Concatenate the gradients of several batches."""
     if len(parts) == 1:
         return parts[0]
-    values = [[getattr(part, f.name) for part in parts] for f in fields(Gradients)]
-    return Gradients(*(None if column[0] is None else torch.cat(column) for column in values))
+    columns: list[list[Any]] = [[getattr(part, f.name) for part in parts] for f in fields(Gradients)]
+    values: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
+    return Gradients(*values)
 
 
 class Probe:
@@ -139,7 +141,8 @@ class Probe:
 
     def _gradients(self, images: Tensor, targets: Tensor | None, layer: PatchLayer | None) -> Gradients:
         leaf = self.placed(images).requires_grad_()
-        with nullcontext({}) if layer is None else layer.watched(self.model) as outputs:
+        nothing: AbstractContextManager[Outputs] = nullcontext({})
+        with nothing if layer is None else layer.watched(self.model) as outputs:
             logits = self.forward(leaf)
         targets = self.checked(targets, logits.detach())
         watched = next(iter(outputs.values()), None)

@@ -15,7 +15,7 @@ PatchSums = dict[int, Tensor]
 
 def patch_sums(deltas: Tensor, groups: Tensor) -> PatchSums:
     """Sums over samples and positions of δ δᵀ, from deltas (N,D,h,w) of samples in these groups (N,)."""
-    present = groups.unique().tolist()
+    present = sorted(set(groups.tolist()))
     if len(present) == 1:
         return {present[0]: _gram(deltas)}
     return {group: _gram(deltas[groups == group]) for group in present}
@@ -36,7 +36,8 @@ def square_root(matrix: Tensor) -> Tensor:
     """R (D,D) with RᵀR = S, for a patch matrix S."""
     values, vectors = torch.linalg.eigh(matrix)
     # Rounding may make the smallest eigenvalues negative.
-    return values.clamp_min(0).sqrt()[:, None] * vectors.T
+    root: Tensor = values.clamp_min(0).sqrt()[:, None] * vectors.T
+    return root
 
 
 def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:

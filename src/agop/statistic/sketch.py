@@ -96,7 +96,8 @@ def _shrunk(rows: Tensor, rank: int) -> Tensor:
     squares, vectors = squares.flip(0), vectors.flip(1)
     kept, smallest = squares[:rank], squares[rank].clamp_min(0)
     factors = torch.where(kept > smallest, (1 - smallest / kept).clamp_min(0).sqrt(), 0.0)
-    return ((vectors[:, :rank] * factors).T.to(flat) @ flat).reshape(rank, *rows.shape[1:])
+    rotation: Tensor = (vectors[:, :rank] * factors).T.to(flat)
+    return (rotation @ flat).reshape(rank, *rows.shape[1:])
 
 
 def _gram(rows: Tensor) -> Tensor:
