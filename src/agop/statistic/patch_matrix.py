@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Values in float64 at once: bounds the copy for any batch size.
-_CHUNK_VALUES = 2**20
+# Values in float64 at once: they stay in the cache, whatever the batch size.
+_CHUNK_VALUES = 2**17
 # Matrices per class take up to 128 MiB: 28 classes of a patch embedding with 768 channels, 4,096 of 64 filters.
 _MOST_BYTES = 2**27
 # Σ_p δ_p δ_pᵀ (D,D) in float64 of the samples of each group.
