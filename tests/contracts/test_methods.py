@@ -26,7 +26,7 @@ def prior() -> agop.AGOP:
 
 
 def explain(model, images, method, **options):
-    return agop.explain(model, images, method, prior(), **options)
+    return agop.explain(model, images, method, prior(), references=zoo.images(4, seed=2), **options)
 
 
 @pytest.mark.parametrize("kind", MODELS)

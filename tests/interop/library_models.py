@@ -8,6 +8,8 @@ import agop
 FAST = {
     "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
     "smoothgrad": agop.methods.SmoothGrad(samples=2),
+    "expected-gradients": agop.methods.ExpectedGradients(samples=2),
+    "agop-expected": agop.methods.AGOPExpected(samples=2),
 }
 
 
@@ -15,7 +17,7 @@ def check_every_method(described, images):
     """Every method gives finite maps, at the model's size, without a layer."""
     prior = agop.fit(described.model, [images], only_correct=False, progress=False)
     for method in agop.methods.names():
-        maps = agop.explain(described.model, images, FAST.get(method, method), prior)
+        maps = agop.explain(described.model, images, FAST.get(method, method), prior, references=images.flip(3))
         assert maps.shape == (len(images), *described.preprocessing.size)
         assert maps.isfinite().all()
         assert method.startswith("gradcam") or maps.max() > 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from agop import methods
@@ -16,6 +16,7 @@ from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry
 from agop.methods.base import Method, missing_layer, takes_layer
 from agop.methods.integrated_gradients import Baseline, IntegratedGradients
+from agop.model.first_layer import first_layer_name
 from agop.runs.spec import Cell
 from agop.scenarios import Scenario, Split
 from agop.statistic.agop import AGOP
@@ -64,9 +65,14 @@ class Entries:
             return "diag(M) is zero: the logits don't depend on the image"
         return None
 
-    def layers(self, names: Iterable[str]) -> set[str]:
-        """Layers of the methods of these names."""
-        return {layer for name in names if isinstance(layer := self.entry(name).layer, str)}
+    def layers(self, names: Iterable[str], model: nn.Module) -> set[str]:
+        """Layers of the methods of these names, also those that depend on the model by default."""
+        entries = [self.entry(name) for name in names]
+        layers = {entry.layer for entry in entries if isinstance(entry.layer, str)}
+        if any(entry.method.uses_first_layer for entry in entries):
+            first = first_layer_name(model, self.training.images[:1])
+            layers |= set() if first is None else {first}
+        return layers
 
     def _seeded(self, method: Method) -> Method:
         """The method with random numbers of its own in this cell: the same noise in every cell would be one sample."""

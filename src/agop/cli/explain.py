@@ -32,6 +32,7 @@ def explain(
         ),
     ] = None,
     prior: options.Prior = None,
+    references: options.References = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanations"),
     target: Annotated[
         str | None, typer.Option(help="Class to explain, by name or number. Default: the predicted one.")
@@ -70,7 +71,7 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    methods = _methods(method, layer, prior)
+    methods = _methods(method, layer, prior, references)
     statistic = None if prior is None else AGOP.load(prior)
     preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, preprocessing)
@@ -84,7 +85,7 @@ def explain(
     known = class_names(statistic, names, class_count, network)
     explainer = Explainer(
         network, methods, preprocessing, statistic, None if target is None else class_index(target, known), layer,
-        batch_size, known,
+        batch_size, known, references=options.load_references(references, preprocessing),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
     folder = ExplanationFolder(outputs, explainer, options.manifest_source(model, weights, prior), labels, colouring)
@@ -94,15 +95,17 @@ def explain(
     _print_predictions(folder.predictions, known, out)
 
 
-def _methods(names: list[str] | None, layer: str | None, prior: Path | None) -> list[str]:
+def _methods(names: list[str] | None, layer: str | None, prior: Path | None, references: Path | None) -> list[str]:
     """Names of the methods, without repeats. Raises for unknown ones and invalid options."""
     from agop import methods
     from agop.methods.base import takes_layer
 
     selected: list[str] = []
     for name in names or (["agop-weighted"] if prior else ["vanilla"]):
-        selected += methods.runnable(with_prior=prior is not None) if name == "all" else [name]
-    if layer is not None and not any(takes_layer(methods.get(name)) for name in selected):
+        every = methods.runnable(with_prior=prior is not None, with_references=references is not None)
+        selected += every if name == "all" else [name]
+    kinds = [methods.get(name) for name in selected]
+    if layer is not None and not any(takes_layer(kind) and not kind.uses_first_layer for kind in kinds):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")
     for name in selected:
         methods.create(name)

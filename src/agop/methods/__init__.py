@@ -21,9 +21,12 @@ def names() -> list[str]:
     return registry.names()
 
 
-def runnable(*, with_prior: bool) -> list[str]:
-    """Names of the methods that can run with, or without, a prior."""
-    return [name for name in names() if with_prior or not get(name).needs_prior]
+def runnable(*, with_prior: bool, with_references: bool = False) -> list[str]:
+    """Names of the methods that can run with, or without, a prior and reference images."""
+    return [
+        name for name in names()
+        if (with_prior or not get(name).needs_prior) and (with_references or not get(name).needs_references)
+    ]  # fmt: skip
 
 
 def get(name: str) -> type[Method]:

@@ -44,6 +44,16 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert baselines["blurred"](noisy).std() < 0.6 * noisy.std()
 
 
+def test_layers_include_the_first_one_if_a_method_uses_it(entries):
+    """Its batch norm isn't folded, which would change its outputs."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 8), torch.nn.Flatten())
+    assert entries.layers(["gradcam", "gradcam@layer2", "vanilla"], model) == {"layer4", "layer2"}
+    assert entries.layers(["gradcam", "activation-norm"], model) == {"layer4", "0"}
+    assert entries.entry("activation-norm").layer is None
+    assert entries.entry("activation-norm@layer1").layer == "layer1"
+    assert entries.layers(["activation-norm"], torch.nn.Flatten()) == set()
+
+
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [

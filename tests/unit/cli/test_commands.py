@@ -110,7 +110,8 @@ def test_all_methods_and_options_in_their_names(folder):
     methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
     assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(with_prior=False)]
     assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
-    run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
+    more = ("--prior", "prior.safetensors", "--references", "data")
+    run_checked(*arguments, "all", *more, "--out", "all", folder=folder)
     assert set(agop.methods.names()) < load_file(folder / "all" / "maps.safetensors").keys()
 
 
