@@ -88,7 +88,10 @@ def explain(
         batch_size, known, references=options.load_references(references, preprocessing),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
-    folder = ExplanationFolder(outputs, explainer, options.manifest_source(model, weights, prior), labels, colouring)
+    source = options.manifest_source(model, weights, prior)
+    if references is not None:
+        source["references"] = str(references)
+    folder = ExplanationFolder(outputs, explainer, source, labels, colouring)
     for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
         folder.add(explained)
     folder.finish(skipped)
