@@ -10,7 +10,7 @@ TWO := -n 2 --dist loadfile
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(READY)  ## run the paper's first experiment and write its report (7 minutes on 2 cores)
+demo: $(READY)  ## run the paper's first experiment and write its report (5 minutes on 2 cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 	@$(BIN)/agop report runs/xai-tris > /dev/null
 	@echo "open runs/xai-tris/index.html"
@@ -46,12 +46,18 @@ screenshots: $(READY) runs/xai-tris/rows.jsonl  ## update the README's screensho
 runs/xai-tris/rows.jsonl: | $(READY)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
-results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 1 of CLEVR-XAI (an hour on 2 cores)
-	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xai-tris-10
+# MNIST's idx files and photographs for the composite benchmark: make results DIGITS=FOLDER PHOTOS=FOLDER
+DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
+results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 and of digits on photographs, CLEVR-XAI (3 hours)
+	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xai-tris-10
 	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-signed --masks signed \
-		--scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
+		--scenario xor --metric pointing_game --metric iou --metric energy
+	$(BIN)/agop bench xai-tris --seeds 10 --out runs/xor-once --scenario xor --restarts 0 \
+		--metric iou --metric average_precision
+	$(BIN)/agop bench xai-tris-64 --out runs/xai-tris-64
+	$(BIN)/agop bench composite $(DATA) --out runs/composite
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai
-	$(BIN)/python docs/make_results.py runs/xai-tris-10 runs/xor-signed runs/clevr-xai > docs/results.md
+	$(BIN)/python docs/make_results.py runs docs
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png
 
 clean:  ## remove .venv, demo and runs

@@ -24,6 +24,7 @@ def srg(
     steps: int | None = None,
     *,
     references: Tensor | None = None,
+    fill: float | None = None,
     draws: int = 3,
     seed: int = 0,
     batch_size: int | None = None,
@@ -32,15 +33,15 @@ def srg(
 
     Unlike zero, the fill isn't the baseline of a method. `references` (M,C,H,W) are other images, for example from the
     training data: the same `draws` of them fill every image. Without them, an image is filled with its own pixels in
-    random order.
+    random order. With a number as `fill`, for example 0, every pixel gets that number instead.
     """
     generator = torch.Generator("cpu").manual_seed(seed)
     steps = min(_STEPS, images[0, 0].numel()) if steps is None else steps
     gains = []
-    for _ in range(draws):
-        fill = _fill(images, references, generator)
+    for _ in range(draws if fill is None else 1):
+        filling = _fill(images, references, generator) if fill is None else fill
         inserted, deleted = (
-            areas(model, images, maps, target, steps, fill, inserting, batch_size) for inserting in (True, False)
+            areas(model, images, maps, target, steps, filling, inserting, batch_size) for inserting in (True, False)
         )
         gains.append(inserted - deleted)
     return torch.stack(gains).mean(dim=0)
