@@ -23,7 +23,7 @@ def sanity(
     ] = None,
     prior: options.Prior = None,
     references: options.References = None,
-    first: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
+    images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     weights: options.Weights = None,
@@ -47,10 +47,8 @@ def sanity(
     statistic = None if prior is None else AGOP.load(prior)
     how = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, how)
-    images, others = load_some(pictures, how, first), options.load_references(references, how)
+    some, others = load_some(pictures, how, images), options.load_references(references, how)
     network = options.load_model_on_device(model, weights, num_classes, device)
     for name in names:
-        result = check(
-            network, images, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed
-        )
+        result = check(network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed)
         plain_console().print(f"{result}\n")

@@ -14,12 +14,14 @@ def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
 
 def _correlation(a: Tensor, b: Tensor) -> Tensor:
     a, b = a - a.mean(), b - b.mean()
-    return (a @ b) / (a.norm() * b.norm())
+    return torch.dot(a, b) / (torch.dot(a, a) * torch.dot(b, b)).sqrt()
 
 
 def _ranks(values: Tensor) -> Tensor:
     """Ranks (P,) in float64; equal values share their mean rank, and all are NaN if one value isn't finite."""
     if not bool(values.isfinite().all()):
         return torch.full_like(values, torch.nan, dtype=torch.float64)
-    _, places, counts = values.unique(return_inverse=True, return_counts=True)
+    places: Tensor
+    counts: Tensor
+    _, places, counts = torch.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum(0) - (counts - 1) / 2).double()[places]

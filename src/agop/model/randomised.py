@@ -54,8 +54,9 @@ def randomise(module: nn.Module, seed: int) -> None:
     before = [parameter.detach().clone() for parameter in own]
     with preserved_random_state(own), torch.no_grad():
         torch.manual_seed(seed)
-        if callable(getattr(module, "reset_parameters", None)):
-            module.reset_parameters()
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
         for parameter in (new for new, old in zip(own, before, strict=True) if torch.equal(new, old)):
             order = torch.randperm(parameter.numel(), device="cpu").to(parameter.device)
             parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))

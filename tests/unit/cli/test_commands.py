@@ -104,7 +104,7 @@ def test_references_are_prepared_like_the_images(folder):
 
 
 def test_sanity_prints_a_table_per_method(folder):
-    arguments = ("sanity", MODEL[0], "data", *MODEL[1:], "--first", "7", "--steps", "2")
+    arguments = ("sanity", MODEL[0], "data", *MODEL[1:], "--images", "7", "--steps", "2")
     assert "rank correlation of vanilla maps" in run_checked(*arguments, folder=folder).stdout
     methods = ("--method", "agop-global", "--method", "expected-gradients:samples=2")
     more = ("--prior", "prior.safetensors", "--references", "data")

@@ -114,6 +114,9 @@ def test_layer_may_be_a_module_of_the_model(model):
 
 
 def test_own_methods_and_methods_with_references_work(model, prior, monkeypatch):
+    plugins = agop.methods.base.registry._plugins
+    monkeypatch.setattr(agop.methods.base.registry, "_plugins", dict(plugins))  # not for other tests
+
     @dataclass(frozen=True)
     class Own(agop.methods.Method):
         name: ClassVar[str] = "own-constant"
