@@ -26,11 +26,12 @@ Model = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
+_MOST_REFERENCES = 200
 References = Annotated[
     Path | None,
     typer.Option(
         help="Folder of other images, for example training images, for expected-gradients and agop-expected. "
-        "At most 200 of them are read, evenly spaced."
+        f"At most {_MOST_REFERENCES} of them are read, evenly spaced."
     ),
 ]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
@@ -89,7 +90,6 @@ Opacity = Annotated[
 ]
 Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
 
-_MOST_REFERENCES = 200
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 
 

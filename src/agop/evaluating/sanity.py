@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from agop.errors import AGOPWarning, InputError
 from agop.evaluating.rank_correlation import rank_correlation
+from agop.evaluating.sanity_table import Sanity
 from agop.explaining.explain import explain, resolve_method
 from agop.methods import Method
 from agop.methods.base import takes_layer
@@ -19,74 +20,8 @@ from agop.model.layers import Layer, named_layer
 from agop.model.probe import check_images, probing, rows_for, unwrapped
 from agop.model.randomised import copied, layers_from_the_top, randomise
 from agop.model.targets import Target, target_indices
-from agop.report.estimate import Estimate
-from agop.report.numbers import counted
 from agop.statistic.agop import AGOP
 from agop.system.progress import track
-
-# Maps of a network without any trained weight that correlate this much with those of the trained one.
-THRESHOLD = 0.95
-
-
-@dataclass(frozen=True, repr=False)
-class Sanity:
-    """Rank correlations (S,N) of maps with those of the trained model, after each step of randomising its weights.
-
-    `layers` (S) are the names of the layers that each step adds. The last step has randomised all of them.
-    """
-
-    method: str
-    layers: tuple[tuple[str, ...], ...]
-    correlations: Tensor
-    unchanged: bool
-    with_prior: bool = False
-
-    @property
-    def model_independent(self) -> bool:
-        """True if the maps don't change when all weights are random, or have a mean correlation of at least 0.95.
-
-        The correlation counts if it's defined for at least half of the images.
-        """
-        last = self._estimates()[-1]
-        if last is None or 2 * len(last.values) < self._images:
-            return self.unchanged
-        return self.unchanged or last.mean >= THRESHOLD
-
-    @property
-    def _images(self) -> int:
-        return self.correlations.shape[1]
-
-    def _estimates(self) -> list[Estimate | None]:
-        """Mean correlation of each step with its interval; None if it's undefined for every image."""
-        defined = [tuple(row[~row.isnan()].tolist()) for row in self.correlations]
-        return [Estimate(values, (-1.0, 1.0)) if values else None for values in defined]
-
-    def __repr__(self) -> str:
-        """A table of the steps, and a verdict."""
-        names = [_step(step, number == len(self.layers)) for number, step in enumerate(self.layers, 1)]
-        width = max(map(len, ("randomised", *names)))
-        texts = map(self._text, self._estimates())
-        rows = zip(("randomised", "nothing", *names), ("correlation", "1.000", *texts), strict=True)
-        start = f"rank correlation of {self.method} maps with those of the trained model: means over "
-        notes = ["an image isn't counted if one of its maps is constant"] if self.correlations.isnan().any() else []
-        return "\n".join(
-            [f"{start}{counted(self._images, 'image')} with 95 % intervals"]
-            + [f"{name.ljust(width)}  {text}" for name, text in rows]
-            + [*notes, self._verdict()]
-        )
-
-    def _text(self, estimate: Estimate | None) -> str:
-        """Mean and interval, with the number of images if it isn't defined for all."""
-        count = 0 if estimate is None else len(estimate.values)
-        few = "" if count == self._images else f" ({count} of {counted(self._images, 'image')})"
-        return ("–" if estimate is None else str(estimate)) + few
-
-    def _verdict(self) -> str:
-        if not self.model_independent:
-            return "the maps depend on the model's weights"
-        given = " given the prior, which is that of the trained model in every step" if self.with_prior else ""
-        how = "don't change at all" if self.unchanged else f"hardly change (correlation of at least {THRESHOLD})"
-        return f"model-independent{given}: the maps {how} when all weights are random"
 
 
 def sanity(
@@ -124,16 +59,16 @@ def sanity(
     names = layers_from_the_top(model, images[:1])
     if not names:
         raise InputError("the model has no parameters, so there is nothing to randomise")
-    groups, correlations, maps = _groups(names, steps), [], trained
+    groups = _groups(names, steps)
+    correlations, maps = [], trained
     for network in track(_cascade(model, groups, seed), "randomising", total=len(groups)):
         with warnings.catch_warnings():
             # The prior comes from other weights on purpose; other warnings were issued for the trained model.
             warnings.simplefilter("ignore", AGOPWarning)
             maps = maps_of(network)
         correlations.append(rank_correlation(trained, maps))
-    unchanged = torch.equal(trained, maps)
     name = method if isinstance(method, str) else configured.name
-    return Sanity(name, tuple(groups), torch.stack(correlations), unchanged, configured.needs_prior)
+    return Sanity(name, tuple(groups), torch.stack(correlations), torch.equal(trained, maps), configured.needs_prior)
 
 
 def _cascade(model: nn.Module, groups: Sequence[Sequence[str]], seed: int) -> Iterator[nn.Module]:
@@ -172,9 +107,3 @@ def _targets(model: nn.Module, images: Tensor, target: Target, batch_size: int |
     with probing(model) as probe:
         parts = torch.split(images, rows_for(images, batch_size, model))
         return torch.cat([probe.predict(part) for part in parts]).cpu()
-
-
-def _step(layers: Sequence[str], last: bool) -> str:
-    """What a step randomises, for the table."""
-    name = layers[-1] or "the model's own parameters"
-    return f"all layers, down to {name}" if last else f"down to {name}"

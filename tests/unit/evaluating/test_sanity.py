@@ -12,7 +12,7 @@ from torch import nn
 import agop
 from agop.errors import InputError, ModelError
 from agop.evaluating.rank_correlation import rank_correlation
-from agop.evaluating.sanity import Sanity
+from agop.evaluating.sanity_table import Sanity
 from tests import zoo
 from tests.unit.model.test_undisturbed import assert_same, state_of
 
