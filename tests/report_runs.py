@@ -76,17 +76,20 @@ def write_networks(folder, scores, correct, learned=lambda cell: 1.0):
     def samples(cell):
         keys = [(kind, method, metric) for kind in ("own", "union") for method in spec.methods for metric in metrics]
         own = {"/".join(key): scores(cell, *key) for key in keys if key[0] == "own" or key[2] != "srg"}
-        return {key: np.array(values, float) for key, values in (own | {"own/model/correct": correct(cell)}).items()}
+        every = own | {"own/model/correct": correct(cell)}
+        return {key: np.array(values, float) for key, values in every.items() if values is not None}
 
     rows = []
     for cell in spec.cells():
         where = asdict(cell) | {"masks": "own", "method": "model", "n": 4}
         facts = {"accuracy": np.mean(correct(cell)), "learned": learned(cell), "first_accuracy": 0.5, "attempts": 1}
         rows += [where | {"metric": metric, "value": float(value)} for metric, value in facts.items()]
-        for key, values in samples(cell).items():
-            kind, method, metric = key.split("/")
-            if method != "model":
-                rows.append(where | {"masks": kind, "method": method, "metric": metric, "value": float(values.mean())})
+        scored = samples(cell)
+        for kind, method, metric in ((k, m, n) for k in ("own", "union") for m in spec.methods for n in metrics):
+            values = scored.get(f"{kind}/{method}/{metric}")
+            if kind == "own" or metric != "srg":
+                value = None if values is None else float(values.mean())
+                rows.append(where | {"masks": kind, "method": method, "metric": metric, "value": value})
     return _write(folder, spec, {"rows": rows}, samples, metrics=metrics)
 
 

@@ -70,7 +70,7 @@ class Run:
     @property
     def records_correct(self) -> bool:
         """True if the run records which images its networks classify correctly."""
-        return all(f"{self.spec.masks}/model/correct" in self.samples(cell) for cell in self.spec.cells()[:1])
+        return f"{self.spec.masks}/model/correct" in self.samples(self.spec.cells()[0])
 
     def with_all_networks(self) -> Run:
         """The run with the networks that didn't learn their task."""
@@ -178,9 +178,10 @@ class Run:
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
         by_sample = self.spec.intervals == "samples"
         key = f"{kind}/{method}/{metric}"
-        if not (by_sample or self.only_correct) or key not in self.samples(Cell(scenario, background, 0)):
+        cells = {seed: Cell(scenario, background, seed) for seed in used}
+        if not (by_sample or self.only_correct) or not any(key in self.samples(cell) for cell in cells.values()):
             return used
-        scores = {seed: self._of_samples(Cell(scenario, background, seed), key) for seed in used}
+        scores = {seed: self._of_samples(cell, key) for seed, cell in cells.items()}
         if by_sample:
             return scores.get(0, {})
         return {seed: float(np.mean([*values.values()])) for seed, values in scores.items() if values}

@@ -76,6 +76,15 @@ def test_a_network_that_did_not_learn_does_not_choose_the_images(tmp_path):
     assert list(values.values()) == pytest.approx([0.375] * 4)
 
 
+def test_images_are_selected_even_if_the_first_seed_has_no_score(tmp_path):
+    def score(cell, kind, method, metric):
+        return None if (cell.seed, method) == (0, "vanilla") else [0.1, 0.2, 0.4, 0.8]
+
+    run = write_networks(tmp_path, score, lambda cell: [1, 0, 0, 0])
+    values = run.with_correct_images().values(*PLACE, "vanilla", "average_precision")
+    assert values == {1: pytest.approx(0.1), 2: pytest.approx(0.1), 3: pytest.approx(0.1)}
+
+
 def test_runs_that_do_not_record_correct_images_say_so(tmp_path):
     run = write_evaluation(tmp_path, {"vanilla": [0.1, 0.2]})
     assert image_choices(run)[1] == {}

@@ -56,6 +56,7 @@ def _breakable(name: str) -> str:
 def _content(run: Run) -> dict[str, Any]:
     """Variables of the templates; `data` is what the scripts draw."""
     data = _data(run)
+    choice_metric, choices = image_choices(run)
     galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
     return {
         "run": run,
@@ -70,8 +71,8 @@ def _content(run: Run) -> dict[str, Any]:
         "tables": table_views(run),
         "comparisons": comparisons(run),
         "published": published(),
-        "choices": image_choices(run)[1],
-        "choice_label": run.metrics[image_choices(run)[0]]["label"],
+        "choices": choices,
+        "choice_label": run.metrics[choice_metric]["label"],
         "data": data,
         "has_gallery": bool(galleries),
         "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
