@@ -83,8 +83,8 @@ def served() -> Iterator[str]:
     """Address of a running app."""
     with subprocess.Popen([*AGOP, "app", "--port", "0"], stdout=subprocess.PIPE, text=True) as process:
         try:
-            line = process.stdout.readline() if process.stdout else ""
-            yield re.findall(r"http://\S+", line)[0]
+            # Lines about the images come before the address.
+            yield next(match[0] for line in process.stdout or () if (match := re.search(r"http://\S+", line)))
         finally:
             process.send_signal(signal.SIGINT)
 
