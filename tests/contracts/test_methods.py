@@ -2,9 +2,11 @@
 
 import warnings
 from dataclasses import FrozenInstanceError, fields, replace
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
+from torch import nn
 
 import agop
 from tests import zoo
@@ -21,12 +23,18 @@ def _ignore_coarse_maps():
         yield
 
 
-def prior() -> agop.AGOP:
-    return agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7)
+PRIORS: WeakKeyDictionary[nn.Module, agop.AGOP] = WeakKeyDictionary()
+
+
+def prior(model) -> agop.AGOP:
+    """A prior with all optional parts, computed once per model."""
+    if model not in PRIORS:
+        PRIORS[model] = agop.fit(model, [zoo.images(7, seed=3)], only_correct=False, progress=False, rank=3)
+    return PRIORS[model]
 
 
 def explain(model, images, method, **options):
-    return agop.explain(model, images, method, prior(), **options)
+    return agop.explain(model, images, method, prior(model), **options)
 
 
 @pytest.mark.parametrize("kind", MODELS)

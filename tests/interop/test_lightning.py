@@ -488,7 +488,7 @@ def test_options_of_the_hook_have_the_same_names_and_defaults():
     }.items()
 
 
-@pytest.mark.parametrize("options", [{"every": 0}, {"snapshot_every": 0}, {"nan": "no"}, {"out": "."}])
+@pytest.mark.parametrize("options", [{"every": 0}, {"snapshot_every": 0}, {"nan": "no"}, {"rank": -1}, {"out": "."}])
 def test_invalid_option_raises_in_the_constructor(options):
     with pytest.raises(InputError, match=next(iter(options))):
         AGOPCallback(**options)

@@ -37,6 +37,8 @@ CODE = """
     else:
         # Methods with many passes fill a batch with one image; the others need several images.
         images = torch.randn(1 if job in ("integrated-gradients", "smoothgrad") else 8, *shape)
+        if agop.methods.get(job).prior_parts:
+            prior = agop.fit(model, [images[:2]], only_correct=False, progress=False, rank=64)
         maps = agop.explain(model, images, job, prior if agop.methods.get(job).needs_prior else None)
         correct = maps.shape == (len(images), 224, 224) and bool(maps.isfinite().all()) and bool(maps.any())
     # Not ru_maxrss: a child process inherits its parent's value.

@@ -112,7 +112,8 @@ class Page:
         """Checkboxes for the methods; those that need a missing AGOP file are only mentioned."""
         offered = self.session.offered()
         missing = [name for name in methods.names() if name not in offered]
-        info = f"{', '.join(missing)}: need an AGOP file (make one with `agop fit`, pass --prior)" if missing else ""
+        file = "an AGOP file" if self.session.explainer.prior is None else "an AGOP file with a sketch or patch matrix"
+        info = f"{', '.join(missing)}: need {file} (make one with `agop fit`, pass --prior)" if missing else ""
         defaults = [name for name in offered if name in _DEFAULTS]
         return gradio.CheckboxGroup(offered, value=defaults, label="Methods", info=info, elem_id="methods")
 

@@ -67,7 +67,7 @@ class Session:
 
     def offered(self) -> list[str]:
         """Methods that work without a prior, and the others if there is one."""
-        return methods.runnable(with_prior=self.explainer.prior is not None)
+        return methods.runnable(self.explainer.prior)
 
     def explain(self, files: Sequence[Path], names: Sequence[str], report: Report = lambda *_: None) -> Outcome:
         """Explain the files by the named methods. Unreadable files and failing methods are skipped with a message."""
@@ -95,7 +95,9 @@ class Session:
             if name not in methods.names():  # not methods.get: a request must not import a module of this machine
                 raise unknown_name_error("method", name, self.offered())
             if name not in self.offered():
-                raise InputError(f"{name} needs an AGOP file: make one with `agop fit`, and pass it with --prior")
+                prior = self.explainer.prior
+                reason = "there is no AGOP file" if prior is None else methods.lacking(name, prior)
+                raise InputError(f"{name} can't run, {reason}: make one with `agop fit`, and pass it with --prior")
         return [name for name in methods.names() if name in names]
 
 

@@ -15,6 +15,7 @@ from agop.errors import InputError, warn
 if TYPE_CHECKING:
     from agop.pictures.image_files import Skip
     from agop.pictures.predictions import Prediction
+    from agop.statistic.agop import AGOP
 
 # Predictions that are printed; the page lists all.
 _PRINTED = 20
@@ -70,8 +71,8 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    methods = _methods(method, layer, prior)
     statistic = None if prior is None else AGOP.load(prior)
+    methods = _methods(method, layer, statistic)
     preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, preprocessing)
     folders = _image_files(images, skip)
@@ -94,14 +95,14 @@ def explain(
     _print_predictions(folder.predictions, known, out)
 
 
-def _methods(names: list[str] | None, layer: str | None, prior: Path | None) -> list[str]:
+def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None) -> list[str]:
     """Names of the methods, without repeats. Raises for unknown ones and invalid options."""
     from agop import methods
     from agop.methods.base import takes_layer
 
     selected: list[str] = []
-    for name in names or (["agop-weighted"] if prior else ["vanilla"]):
-        selected += methods.runnable(with_prior=prior is not None) if name == "all" else [name]
+    for name in names or (["vanilla"] if prior is None else ["agop-weighted"]):
+        selected += methods.runnable(prior) if name == "all" else [name]
     if layer is not None and not any(takes_layer(methods.get(name)) for name in selected):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")
     for name in selected:

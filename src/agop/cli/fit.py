@@ -56,6 +56,20 @@ def fit(
         bool, typer.Option("--all-samples", help="Also count misclassified samples. Class folders aren't needed.")
     ] = False,
     skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Skip samples with NaN or infinite gradients.")] = False,
+    patches: Annotated[
+        bool, typer.Option(help="Also keep the patch matrix of the first convolution, or of --layer.")
+    ] = True,
+    layer: Annotated[str | None, typer.Option(help="Layer of the patch matrix, by name: maps or tokens.")] = None,
+    sketch_rank: Annotated[
+        int,
+        typer.Option(
+            "--rank", min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64."
+        ),
+    ] = 0,
+    contrast: Annotated[
+        bool,
+        typer.Option("--contrast", help="Gradients of the log-odds of the predicted class, instead of its logit."),
+    ] = False,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
@@ -89,6 +103,10 @@ def fit(
             "only_correct": not all_samples,
             "per_class": _keeps_classes(images, class_count) if per_class is None else per_class,
             "nan": "skip" if skip_nan else "raise",
+            "patches": patches,
+            "layer": layer,
+            "rank": sketch_rank,
+            "output": "contrast" if contrast else "predicted",
         }
         provenance = _data_provenance(images)
         _check_same(loaded, provenance, rule)
@@ -198,6 +216,7 @@ class _Part:
 
 def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     from agop.statistic.concentration import Overview, few_samples
+    from agop.statistic.description import sketch_text
 
     console, provenance = plain_console(), prior.provenance
     accuracy = "unknown, there are no labels" if provenance.accuracy is None else f"{100 * provenance.accuracy:.1f} %"
@@ -205,6 +224,8 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     if provenance.skipped:
         console.print(f"{provenance.skipped:,} skipped: NaN or infinite gradients")
     console.print(Overview.of(prior).line)
+    if prior.sketch is not None:
+        console.print(f"sketch of {sketch_text(prior)}")
     console.print(f"wrote {out}: {prior!r}; `agop show {out}` draws it")
     if message := few_samples(prior):
         warn(message)

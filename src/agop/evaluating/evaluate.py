@@ -77,7 +77,7 @@ def evaluate(
 def methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
     """Configured methods by name; by default all that can run."""
     if methods is None:
-        methods = all_methods.runnable(with_prior=prior is not None)
+        methods = all_methods.runnable(prior)
     by_name: dict[str, Method] = {}
     for item in [methods] if isinstance(methods, (str, Method)) else methods:
         method = resolve_method(item)  # raises before the first method runs

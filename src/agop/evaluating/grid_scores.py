@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +79,23 @@ def _repeated(entry: Entry) -> Entry:
         method = replace(method, baseline=_repeated_tensor(method.baseline))
     if prior is not None:
         # Without provenance: the model was compared with the prior itself.
-        prior = AGOP(_repeated_tensor(prior.diagonal), prior.count, provenance=Provenance())
+        prior = AGOP(
+            _repeated_tensor(prior.diagonal),
+            prior.count,
+            provenance=Provenance(layer=prior.layer, options={"output": prior.provenance.output}),
+            patch_matrix=prior.patch_matrix,
+            sketch=None if prior.sketch is None else _in_each_cell(prior.sketch),
+        )
     return replace(entry, method=method, prior=prior)
+
+
+def _in_each_cell(rows: Tensor) -> Tensor:
+    """Rows (4ℓ,C,2H,2W) that are rows (ℓ,C,H,W) in one cell and 0 in the others: cells aren't correlated."""
+    count, channels, height, width = rows.shape
+    cells = rows.new_zeros(2, 2, count, channels, 2, height, 2, width)
+    for i, j in product(range(2), repeat=2):
+        cells[i, j, :, :, i, :, j] = rows
+    return cells.reshape(4 * count, channels, 2 * height, 2 * width)
 
 
 def _repeated_tensor(values: Tensor) -> Tensor:

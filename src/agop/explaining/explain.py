@@ -14,7 +14,7 @@ from agop.methods import Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
 from agop.model.probe import check_images, probing, rows_for
-from agop.model.targets import Target, check_range, target_indices
+from agop.model.targets import Target, check_output, check_range, target_indices
 from agop.statistic.agop import AGOP
 
 
@@ -28,24 +28,27 @@ def explain(
     batch_size: int | None = None,
     *,
     nan: str = "raise",
+    output: str = "predicted",
 ) -> Tensor:
     """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
 
     `target` is a class, one class per image, or None for the predicted class. `layer` is for methods that use a layer's
     feature maps. `batch_size` bounds the images per forward pass, and so the memory. With nan="skip", an image whose
-    map isn't finite gets a map of NaN and a warning.
+    map isn't finite gets a map of NaN and a warning. With output="contrast", gradients are those of the target's
+    log-odds, its logit minus the log-sum-exp of the others, instead of its logit.
     """
     check_images(images)
+    check_output(output)
     method = resolve_method(method, layer)
     targets = target_indices(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     if method.needs_prior:
-        _check_prior(method, prior, model, images, targets)
+        _check_prior(method, prior, model, images, targets, output)
     job = Job(images, targets, rows_for(images, batch_size, model), prior)
     if not method.needs_model:
         return _check_maps(method, method.maps(job), images)
-    with probing(model) as probe:
+    with probing(model, output) as probe:
         maps = _maps_in_parts(method, replace(job, given_probe=probe))
     return _check_finite(maps, nan)
 
@@ -90,7 +93,9 @@ def resolve_method(method: Any, layer: Layer = None) -> Method:
     return replace(method, layer=layer)  # type: ignore[call-arg]  # takes_layer checked the field
 
 
-def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None) -> None:
+def _check_prior(
+    method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
+) -> None:
     if prior is None:
         raise PriorError(
             f"{method.name} needs a prior: create one with agop.fit or `agop fit`, and pass prior= or --prior"
@@ -98,6 +103,11 @@ def _check_prior(method: Method, prior: Any, model: nn.Module, images: Tensor, t
     if not isinstance(prior, AGOP):
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)
+    if prior.provenance.output != output:
+        warn(
+            f"the prior has gradients of output={prior.provenance.output!r}, the maps are for output={output!r}: pass "
+            "the same output to fit and explain"
+        )
     if targets is not None and prior.provenance.classes is not None:
         check_range(targets, prior.provenance.classes, "target")
 

@@ -68,10 +68,15 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
         *,
         model: str | Callable[[Any], nn.Module] | None = None,
         nan: str = "raise",
+        patches: bool = True,
+        layer: str | None = None,
+        rank: int = 0,
+        output: str = "predicted",
     ) -> None:
         super().__init__(
             out, only_correct=only_correct, every=every, snapshot_every=snapshot_every,
             snapshot_dir=snapshot_dir, per_class=per_class, nan=nan,
+            patches=patches, layer=layer, rank=rank, output=output,
         )  # fmt: skip
         self.model = model
         self._loaded: dict[str, Any] | None = None

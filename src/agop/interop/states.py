@@ -33,11 +33,9 @@ def state_for_this_rank(states: list[State]) -> State:
     rank, count = rank_and_world_size()
     if count == len(states):
         return states[rank]
-    sums = Accumulator(states[0]["sums"]["per_class"])
+    sums = Accumulator(states[0]["sums"]["per_class"], states[0]["sums"].get("rank", 0))
     for state in states if rank == 0 else []:
-        part = Accumulator(sums.per_class)
-        part.load_state_dict(state["sums"])
-        sums = sums.merge(part)
+        sums = sums.merge(Accumulator.from_state(state["sums"]))
     seen = sum(state["seen"] for state in states) if rank == 0 else 0
     return states[0] | {"sums": sums.state_dict(), "seen": seen}
 

@@ -22,7 +22,8 @@ class TrainingCallback:
     def __init__(self, out: str | os.PathLike[str] | None, **options: Any) -> None:
         if out is not None and Path(out).is_dir():
             raise InputError(f"out {out} is a folder: pass a file, for example {Path(out) / 'agop.safetensors'}")
-        AGOPTrainingHook(nn.Identity(), **options)  # invalid options raise now, not at the start of the training
+        # Invalid options raise now, not at the start of the training. The layer needs the model.
+        AGOPTrainingHook(nn.Identity(), **options | {"layer": None})
         self.out = None if out is None else Path(out)
         self._options = options
         self._hook: AGOPTrainingHook | None = None

@@ -51,10 +51,15 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
         per_class: bool = False,
         *,
         nan: str = "raise",
+        patches: bool = True,
+        layer: str | None = None,
+        rank: int = 0,
+        output: str = "predicted",
     ) -> None:
         super().__init__(
             out, only_correct=only_correct, every=every, snapshot_every=snapshot_every,
             snapshot_dir=None if snapshot_dir is None else str(snapshot_dir), per_class=per_class, nan=nan,
+            patches=patches, layer=layer, rank=rank, output=output,
         )  # fmt: skip
         self._gathered: tuple[int, list[State]] = (0, [])
         self._batch: tuple[Any, Any] | None = None

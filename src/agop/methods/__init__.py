@@ -21,9 +21,15 @@ def names() -> list[str]:
     return registry.names()
 
 
-def runnable(*, with_prior: bool) -> list[str]:
-    """Names of the methods that can run with, or without, a prior."""
-    return [name for name in names() if with_prior or not get(name).needs_prior]
+def runnable(prior: AGOP | None) -> list[str]:
+    """Names of the methods that can run with this prior, or without one."""
+    return [name for name in names() if not get(name).needs_prior or (prior is not None and not lacking(name, prior))]
+
+
+def lacking(name: str, prior: AGOP) -> str | None:
+    """What the method needs and the prior doesn't have, if there is such a thing."""
+    missing = [part for part in get(name).prior_parts if getattr(prior, part) is None]
+    return f"the prior has no {missing[0].replace('_', ' ')}" if missing else None
 
 
 def get(name: str) -> type[Method]:
@@ -95,6 +101,7 @@ def descriptions(of: Iterable[str]) -> dict[str, str]:
 globals().update({method.__name__: method for method in map(get, names())})
 
 if TYPE_CHECKING:
+    from agop.statistic.agop import AGOP
 
     def __getattr__(name: str) -> Any: ...
 

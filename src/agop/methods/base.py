@@ -64,6 +64,8 @@ class Method(ABC):
 
     name: ClassVar[str]
     needs_prior: ClassVar[bool] = False
+    # Optional attributes of the AGOP that the method needs: patch_matrix, sketch.
+    prior_parts: ClassVar[tuple[str, ...]] = ()
     # Without the model, a method gets all images at once, else at most `rows` of them.
     needs_model: ClassVar[bool] = True
 

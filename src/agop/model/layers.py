@@ -35,20 +35,21 @@ def layer_name(model: nn.Module, image: Tensor) -> str:
     return _name_of(layer, modules)
 
 
+def named_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
+    """Name and module of a layer. Raises LayerError, which lists candidates, if the model has no such layer."""
+    modules: dict[str, nn.Module] = dict(model.named_modules())
+    if isinstance(layer, str):
+        if layer not in modules or not layer:
+            raise LayerError(f"the model has no layer {layer!r}: {layer_candidates(model, layer)}")
+        return layer, modules[layer]
+    if not any(other is layer for other in modules.values()):
+        raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {layer_candidates(model)}")
+    return _name_of(layer, modules), layer
+
+
 def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
     """The layer's module, or the default. Warns if the map is coarse."""
-    modules: dict[str, nn.Module] = dict(probe.model.named_modules())
-    if layer is None:
-        module = default_layer(probe, image)
-    elif isinstance(layer, str):
-        if layer not in modules or not layer:
-            raise LayerError(f"the model has no layer {layer!r}: {_candidates(modules, layer)}")
-        module = modules[layer]
-    else:
-        module = layer
-        if not any(other is layer for other in modules.values()):
-            raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {_candidates(modules)}")
-    name = _name_of(module, modules)
+    name, module = named_layer(probe.model, default_layer(probe, image) if layer is None else layer)
     if is_folded(module):
         warn(
             f"layer {name!r} of this prepared model returns the output of its batch norm: for that of the convolution, "
@@ -68,8 +69,8 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
         return FeatureMaps(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(FeatureMaps)))
     with captured([layer]) as outputs:
         logits = probe.forward(probe.placed(images).requires_grad_())
-    activations = _tensor_of(layer, outputs)
-    gradients = derivative(logits, probe.checked(targets, logits.detach()), activations)
+    activations = tensor_of(layer, outputs)
+    gradients = derivative(logits, probe.checked(targets, logits.detach()), activations, probe.output)
     size, dtype, prefix = images.shape[-2:], at_least_float32(activations.dtype), prefix_tokens(probe.model)
     first = isinstance(layer, CONVOLUTIONS)
     both = [part.to(dtype) for part in (activations.detach(), gradients)]
@@ -80,14 +81,15 @@ def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
     """Output of the layer's last call for one image (1,C,H,W), in its own shape."""
     with torch.no_grad(), captured([layer]) as outputs:
         probe.forward(probe.placed(image))
-    return _tensor_of(layer, outputs)
+    return tensor_of(layer, outputs)
 
 
 def _name_of(layer: nn.Module, modules: dict[str, nn.Module]) -> str:
     return next(name for name, module in modules.items() if module is layer)
 
 
-def _tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
+def tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
+    """The layer's output as a tensor. Raises LayerError if it wasn't called or returned something else."""
     if layer not in outputs:
         raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")
     if not isinstance(outputs[layer], Tensor):
@@ -107,7 +109,9 @@ def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, name: str) ->
         )
 
 
-def _candidates(modules: dict[str, nn.Module], near: str = "") -> str:
+def layer_candidates(model: nn.Module, near: str = "") -> str:
+    """Names of layers for an error message: convolutions if there are any, and the name most like `near`."""
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     names = [name for name, module in modules.items() if isinstance(module, CONVOLUTIONS)]
     names = names or [name for name in modules if name]
     close = get_close_matches(near, [name for name in modules if name], n=1)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, Node, symbolic_trace
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
@@ -46,6 +46,11 @@ def prepare(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
 def is_folded(module: nn.Module) -> bool:
     """True for a convolution that returns the output of the batch norm after it."""
     return hasattr(module, _FOLDED)
+
+
+def folded_scale(module: nn.Module) -> Tensor | None:
+    """Factors (D,) by which the batch norm folded into a convolution scales its outputs. None without one."""
+    return getattr(module, _FOLDED, None)
 
 
 def _frozen_copy(model: nn.Module) -> nn.Module:
@@ -98,9 +103,14 @@ def _folds(convolution: nn.Module, norm: nn.Module) -> bool:
 def _fold(model: nn.Module, convolution: str, norm: str) -> None:
     pair: Any = model.get_submodule(convolution), model.get_submodule(norm)
     folded = fuse_conv_bn_eval(*pair).requires_grad_(False)
-    setattr(folded, _FOLDED, True)
+    setattr(folded, _FOLDED, _scale(pair[1]))
     model.set_submodule(convolution, folded)
     model.set_submodule(norm, nn.Identity().eval())
+
+
+def _scale(norm: Any) -> Tensor:
+    scale: Tensor = (norm.running_var + norm.eps).rsqrt()
+    return scale.detach() if norm.weight is None else (scale * norm.weight).detach()
 
 
 def _channels_last(model: nn.Module, graph: Graph) -> None:

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import AGOPWarning, InputError, ModelError
+from agop.model.captured import Outputs
 from agop.model.outputs import Call, LogitSource
-from agop.model.targets import Target, check_range, class_count, logits_of, predicted, selection, target_indices
+from agop.model.targets import (
+    PREDICTED,
+    Target,
+    check_output,
+    check_range,
+    class_count,
+    logits_of,
+    predicted,
+    selection,
+    target_indices,
+)  # fmt: skip
 from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
+
+if TYPE_CHECKING:
+    from agop.model.patch_layer import PatchLayer
 
 # Default number of input values per pass. Larger passes weren't faster on a CPU.
 _VALUES_PER_PASS = {"cpu": 2**20}
@@ -29,25 +43,33 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients (N,C,H,W) of the targets' logits, with the logits (N,K) and the targets (N,)."""
+    """Gradients (N,C,H,W) of the targets' logits, with the logits (N,K) and the targets (N,).
+
+    `deltas` (N,D,h,w) are gradients with respect to a layer's outputs, if there was a layer.
+    """
 
     values: Tensor
     logits: Tensor
     targets: Tensor
+    deltas: Tensor | None = None
 
 
 def joined(parts: Sequence[Gradients]) -> Gradients:
     """Concatenate the gradients of several batches."""
     if len(parts) == 1:
         return parts[0]
-    return Gradients(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Gradients)))
+    columns: list[list[Any]] = [[getattr(part, f.name) for part in parts] for f in fields(Gradients)]
+    values: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
+    return Gradients(*values)
 
 
 class Probe:
-    """Logits and input gradients of a model in eval mode. Created by `probing`."""
+    """Logits and input gradients of a model in eval mode. Created by `probing`. `output` is what gradients are of."""
 
-    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers) -> None:
-        self.model, self._source, self._buffers = model, source, buffers
+    def __init__(
+        self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers, output: str = PREDICTED
+    ) -> None:
+        self.model, self._source, self._buffers, self.output = model, source, buffers, output
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
         self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
@@ -61,13 +83,16 @@ class Probe:
         """Predicted classes (N,)."""
         return predicted(self.logits(images))
 
-    def gradients(self, images: Tensor, targets: Tensor | None = None) -> Gradients:
-        """Gradients of each sample's target logit (predicted class if None), in one backward pass."""
+    def gradients(self, images: Tensor, targets: Tensor | None = None, layer: PatchLayer | None = None) -> Gradients:
+        """Gradients of each sample's target logit (predicted class if None), in one backward pass.
+
+        With a layer, also those with respect to its outputs, from the same pass.
+        """
         if not self.mixes_samples or len(images) == 1:
-            return self._gradients(images, targets)
+            return self._gradients(images, targets, layer)
         return joined(
             [
-                self._gradients(image, None if targets is None else targets[index : index + 1])
+                self._gradients(image, None if targets is None else targets[index : index + 1], layer)
                 for index, image in enumerate(self.parts(images))
             ]
         )
@@ -114,12 +139,17 @@ class Probe:
         check_range(targets, class_count(logits), "target")
         return targets
 
-    def _gradients(self, images: Tensor, targets: Tensor | None) -> Gradients:
+    def _gradients(self, images: Tensor, targets: Tensor | None, layer: PatchLayer | None) -> Gradients:
         leaf = self.placed(images).requires_grad_()
-        logits = self.forward(leaf)
+        nothing: AbstractContextManager[Outputs] = nullcontext({})
+        with nothing if layer is None else layer.watched(self.model) as outputs:
+            logits = self.forward(leaf)
         targets = self.checked(targets, logits.detach())
-        values = derivative(logits, targets, leaf)
-        return Gradients(values, logits.detach(), targets)
+        watched = next(iter(outputs.values()), None)
+        if layer is None or watched is None:
+            return Gradients(derivative(logits, targets, leaf, self.output), logits.detach(), targets)
+        values, at_layer = _with_layer(logits, targets, leaf, watched, self.output)
+        return Gradients(values, logits.detach(), targets, layer.deltas(self.model, at_layer, images))
 
     def parts(self, images: Tensor) -> tuple[Tensor, ...]:
         """The images split into batches: one by one if the model mixes samples."""
@@ -127,9 +157,10 @@ class Probe:
 
 
 @contextmanager
-def probing(model: nn.Module) -> Iterator[Probe]:
+def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
     """A Probe of the model, which is restored afterwards, also after an error."""
     check_model(model)
+    check_output(output)
     model = unwrapped(model)
     parts = Parts(model)
     if any(is_lazy(parameter) for parameter in parts.parameters):
@@ -140,13 +171,16 @@ def probing(model: nn.Module) -> Iterator[Probe]:
             "build or load the model outside of it"
         )
     with undisturbed(parts) as buffers, ExitStack() as bypasses:
-        yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers)
+        yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers, output)
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Target = None) -> Gradients:
-    """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass."""
+def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *, output: str = PREDICTED) -> Gradients:
+    """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass.
+
+    With output="contrast" they are those of the log-odds: the logit minus the log-sum-exp of the other logits.
+    """
     check_images(images)
-    with probing(model) as probe:
+    with probing(model, output) as probe:
         return probe.gradients(images, target_indices(targets, len(images)))
 
 
@@ -157,18 +191,24 @@ def number_of_classes(model: nn.Module, images: Tensor) -> int:
         return class_count(probe.logits(images))
 
 
-def derivative(logits: Tensor, targets: Tensor, inputs: Tensor) -> Tensor:
-    """Gradient of the summed target logits with respect to inputs, of the inputs' shape.
+def derivative(logits: Tensor, targets: Tensor, inputs: Tensor, output: str = PREDICTED) -> Tensor:
+    """Gradient of the summed target logits, or contrasts, with respect to inputs, of the inputs' shape.
 
     NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then. Logits of −inf, as of
     masked classes, are allowed except for the target.
     """
-    if not logits.requires_grad:
-        raise ModelError(
-            "the model's output does not depend on its input through differentiable operations: "
-            "look for detach(), no_grad() or rounding in its forward pass"
-        )
-    (values,) = derivatives(logits, targets, [inputs])
+    (values,) = derivatives(logits, targets, [inputs], output)
+    return _checked_values(values, logits, targets)
+
+
+def _with_layer(logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor, output: str) -> tuple[Tensor, Tensor]:
+    """Gradients with respect to the inputs and to a layer's outputs, zero if the logits don't depend on the layer."""
+    values, at_layer = derivatives(logits, targets, [inputs, outputs], output)
+    at_layer = torch.zeros_like(outputs) if at_layer is None else at_layer
+    return _checked_values(values, logits, targets), at_layer.detach()
+
+
+def _checked_values(values: Tensor | None, logits: Tensor, targets: Tensor) -> Tensor:
     if values is None:
         raise ModelError("the model's output does not depend on its input")
     values, finite = values.detach(), _finite(logits.detach(), targets)
@@ -182,10 +222,17 @@ def _finite(logits: Tensor, targets: Tensor) -> Tensor:
     return (logits < torch.inf).all(dim=1) & logits.gather(1, targets[:, None])[:, 0].isfinite()
 
 
-def derivatives(logits: Tensor, targets: Tensor, tensors: Sequence[Tensor]) -> Sequence[Tensor | None]:
+def derivatives(
+    logits: Tensor, targets: Tensor, tensors: Sequence[Tensor], output: str = PREDICTED
+) -> Sequence[Tensor | None]:
     """Gradients of the summed target logits with respect to several tensors. None for a tensor they don't depend on."""
+    if not logits.requires_grad:
+        raise ModelError(
+            "the model's output does not depend on its input through differentiable operations: "
+            "look for detach(), no_grad() or rounding in its forward pass"
+        )
     try:
-        return torch.autograd.grad(logits, tensors, selection(logits, targets), allow_unused=True)
+        return torch.autograd.grad(logits, tensors, selection(logits.detach(), targets, output), allow_unused=True)
     except RuntimeError as error:
         if "use_reentrant" not in str(error):
             raise

@@ -12,6 +12,8 @@ from torch import Tensor
 from agop.errors import InputError, ModelError
 
 Target = SupportsIndex | Sequence[int] | Tensor | None
+# What gradients are of: the target's logit, or its log-odds against all other classes.
+PREDICTED, CONTRAST = OUTPUTS = ("predicted", "contrast")
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -58,14 +60,24 @@ def predicted(logits: Tensor) -> Tensor:
     return logits.argmax(dim=1)
 
 
-def selection(logits: Tensor, targets: Tensor) -> Tensor:
-    """Weights (N,K), 1 at each sample's target, so that Σ selection · logits is the sum of the target logits.
+def selection(logits: Tensor, targets: Tensor, output: str = PREDICTED) -> Tensor:
+    """Derivatives (N,K) of each sample's output with respect to its logits: 1 at the target for its logit.
 
-    A single logit z counts as −z for class 0.
+    The contrast is f_c − log Σ_{j≠c} exp f_j, so that its derivatives sum to 0. A single logit z counts as −z for class
+    0, and is its own contrast.
     """
     if logits.shape[1] == 1:
         return (2 * targets - 1)[:, None].to(logits.dtype)
-    return torch.zeros_like(logits).scatter_(1, targets[:, None], 1)
+    chosen = torch.zeros_like(logits).scatter_(1, targets[:, None], 1)
+    if output == PREDICTED:
+        return chosen
+    return chosen - logits.masked_fill(chosen.bool(), -torch.inf).softmax(dim=1)
+
+
+def check_output(output: Any) -> None:
+    """Raise unless the output is one that has gradients."""
+    if output not in OUTPUTS:
+        raise InputError(f"output is {output!r}: give {' or '.join(map(repr, OUTPUTS))}")
 
 
 def target_indices(target: Target, samples: int) -> Tensor | None:

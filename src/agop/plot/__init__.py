@@ -10,15 +10,18 @@ from agop.errors import MissingExtraError
 if TYPE_CHECKING:
     from agop.plot.comparison import compare
     from agop.plot.convergence_curves import convergence
+    from agop.plot.eigenvectors import eigenimages, filters
     from agop.plot.image_strip import show
     from agop.plot.overlays import overlay
 
-__all__ = ["compare", "convergence", "overlay", "show"]
+__all__ = ["compare", "convergence", "eigenimages", "filters", "overlay", "show"]
 
 # Imported on first use, so that agop works without matplotlib.
 _MODULES = {
     "compare": "comparison",
     "convergence": "convergence_curves",
+    "eigenimages": "eigenvectors",
+    "filters": "eigenvectors",
     "overlay": "overlays",
     "show": "image_strip",
 }

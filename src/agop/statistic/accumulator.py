@@ -9,6 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
+from agop.statistic.patch_matrix import PatchSums, add_patch_sums
+from agop.statistic.sketch import Sketch
 from agop.system.distributed import rank_and_world_size
 
 # Values squared at once: bounds the float64 copy for any batch size.
@@ -20,17 +22,28 @@ class Accumulator:
 
     With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
     the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
-    classified `correct` correctly.
+    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, None unless all
+    samples have them. With a rank there is a `sketch` of the gradients.
     """
 
-    def __init__(self, per_class: bool = False) -> None:
-        self.per_class = per_class
+    def __init__(self, per_class: bool = False, rank: int = 0) -> None:
+        self.per_class, self.rank = per_class, rank
         self.reset()
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Accumulator:
+        """The accumulator that returned this `state_dict`."""
+        sums = cls(state["per_class"], state.get("rank", 0))
+        sums.load_state_dict(state)
+        return sums
 
     def reset(self) -> None:
         """Remove all samples."""
         self.sums: Tensor | None = None
         self.counts: Tensor | None = None
+        self.patches: Tensor | None = None
+        self.layer: str | None = None
+        self.sketch = Sketch(self.rank) if self.rank else None
         self.classes = 0
         self.skipped = self.labelled = self.correct = 0
 
@@ -47,11 +60,20 @@ class Accumulator:
                 f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
             )
 
-    def update(self, gradients: Tensor, classes: Tensor, class_count: int) -> None:
-        """Add gradients (N,C,H,W) of samples with these classes (N,)."""
+    def groups(self, classes: Tensor) -> Tensor:
+        """The group of each sample, on the CPU, from its class."""
+        return classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
+
+    def update(self, gradients: Tensor, classes: Tensor, class_count: int, patches: PatchSums | None = None) -> None:
+        """Add gradients (N,C,H,W) of samples with these classes (N,), and their sums of the patch matrix."""
         shape = gradients.shape[1:]
         sums, counts = self._sums_for(class_count, shape, gradients.device)
-        groups = classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
+        groups = self.groups(classes)
+        if len(groups):
+            complete = patches is not None and (self.patches is not None or self.count == 0)
+            self.patches = add_patch_sums(self.patches, patches, len(counts)) if patches and complete else None
+        if self.sketch is not None:
+            self.sketch.update(gradients)
         rows = max(1, _CHUNK_VALUES // shape.numel())
         for part, group in zip(torch.split(gradients, rows), torch.split(groups, rows), strict=True):
             # float64: a float32 sum of many small squares loses its tail.
@@ -66,14 +88,22 @@ class Accumulator:
         """A new accumulator with the samples of both."""
         if self.per_class != other.per_class:
             raise InputError("can't merge an accumulator with per_class and one without: use the same option")
-        merged = Accumulator(self.per_class)
+        merged = Accumulator(self.per_class, self.rank)
+        merged.layer = self.layer or other.layer
         merged.skipped = self.skipped + other.skipped
         merged.labelled, merged.correct = self.labelled + other.labelled, self.correct + other.correct
         for part in (self, other):
             if part.sums is not None and part.counts is not None:
                 sums, counts = merged._sums_for(part.classes, part.sums.shape[1:], part.sums.device)
+                if part.count:
+                    complete = merged.patches is not None or merged.count == 0
+                    merged.patches = (
+                        _plus(merged.patches, part.patches) if complete and part.patches is not None else None
+                    )
                 sums += part.sums
                 counts += part.counts
+        if self.sketch is not None and other.sketch is not None:
+            merged.sketch = self.sketch.merge(other.sketch)
         return merged
 
     def sync(self) -> Accumulator:
@@ -81,7 +111,7 @@ class Accumulator:
 
         A collective: every rank must call it, also one without samples.
         """
-        total = self.merge(Accumulator(self.per_class))
+        total = self.merge(Accumulator(self.per_class, self.rank))
         _, world_size = rank_and_world_size()
         if world_size > 1:
             total._reduce(world_size)
@@ -100,10 +130,27 @@ class Accumulator:
         dist.all_reduce(numbers)
         self.skipped, self.labelled, self.correct = numbers.tolist()
         if self.sums is not None and self.counts is not None:
+            self._reduce_patches(world_size, device)
+            if self.sketch is not None:
+                self.sketch = self.sketch.gathered(world_size)
             counts = self.counts.to(device)
             dist.all_reduce(self.sums)
             dist.all_reduce(counts)
             self.counts = counts.cpu()
+
+    def _reduce_patches(self, world_size: int, device: torch.device) -> None:
+        """Add the patch sums of all ranks, unless a rank has samples without them."""
+        sizes: list[Any] = [None] * world_size
+        own = None if self.patches is None else tuple(self.patches.shape)
+        dist.all_gather_object(sizes, (self.layer, own) if self.count else None)
+        known = {size for size in sizes if size is not None}
+        self.layer, size = known.pop() if len(known) == 1 else (None, None)
+        if size is not None:
+            empty = torch.zeros(size, dtype=torch.float64)
+            self.patches = (empty if self.patches is None else self.patches).to(device)
+            dist.all_reduce(self.patches)
+        else:
+            self.patches = None
 
     def diagonal(self) -> Tensor:
         """diag(M) (C,H,W): the mean squared gradient over all samples."""
@@ -117,6 +164,16 @@ class Accumulator:
             return None
         return self.sums / self.counts.to(self.sums.device)[:, None, None, None]
 
+    def patch_matrix(self) -> Tensor | None:
+        """S (D,D): the mean over all samples of Σ_p δ_p δ_pᵀ. None unless it was collected for all of them."""
+        return None if self.patches is None else self.patches.sum(dim=0) / self.count
+
+    def class_patch_matrices(self) -> Tensor | None:
+        """S per class (K,D,D), NaN for a class without samples. None without per_class, and if they are large."""
+        if not self.per_class or self.patches is None or self.counts is None or len(self.patches) != len(self.counts):
+            return None
+        return self.patches / self.counts.to(self.patches.device)[:, None, None]
+
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and numbers only, so that torch.load(weights_only=True) can read it."""
         return {
@@ -127,6 +184,10 @@ class Accumulator:
             "correct": self.correct,
             "sums": None if self.sums is None else self.sums.detach().cpu().clone(),
             "counts": None if self.counts is None else self.counts.clone(),
+            "patches": None if self.patches is None else self.patches.detach().cpu().clone(),
+            "layer": self.layer,
+            "rank": self.rank,
+            "sketch": None if self.sketch is None else self.sketch.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -139,6 +200,11 @@ class Accumulator:
         self.labelled, self.correct = state["labelled"], state["correct"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].cpu().clone()
+        # States of earlier versions have no patch matrix and no sketch.
+        patches, sketch = state.get("patches"), state.get("sketch")
+        self.patches, self.layer = None if patches is None else patches.clone(), state.get("layer")
+        if self.sketch is not None and sketch is not None:
+            self.sketch.load_state_dict(sketch)
 
     def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
         """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""
@@ -152,6 +218,11 @@ class Accumulator:
         self.check(classes, shape)
         self.sums = self.sums.to(sums_device)
         return self.sums, self.counts
+
+
+def _plus(sums: Tensor | None, more: Tensor) -> Tensor:
+    """A new tensor with the sum of both; None is zero."""
+    return more.clone() if sums is None else sums + more.to(sums.device)
 
 
 def _collective_device() -> torch.device:

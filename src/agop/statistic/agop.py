@@ -27,13 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AGOP:
-    """diag(M) (C,H,W) of a model, optionally per class (K,C,H,W), with the sample count and the provenance."""
+    """diag(M) (C,H,W) of a model, optionally per class (K,C,H,W), with the sample count and the provenance.
+
+    `patch_matrix` is S (D,D) = mean over samples of Σ_p δ_p δ_pᵀ, where δ_p is the gradient with respect to the output
+    of `layer` at position p. `sketch` B (ℓ,C,H,W) approximates M: BᵀB/count plus the diagonal matrix of `residual`.
+    """
 
     diagonal: Tensor
     count: int
     class_diagonals: Tensor | None = None
     class_counts: Tensor | None = None
     provenance: Provenance = field(default_factory=Provenance)
+    patch_matrix: Tensor | None = None
+    class_patch_matrices: Tensor | None = None
+    sketch: Tensor | None = None
     _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
 
     @classmethod
@@ -51,12 +58,46 @@ class AGOP:
             labelled=sums.labelled or None,
             correct=sums.correct if sums.labelled else None,
             options=options,
+            layer=None if sums.patches is None else sums.layer,
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},
             **more,
         )
         # A copy: the accumulator keeps counting in its own tensor.
         counts = None if by_class is None or sums.counts is None else sums.counts.clone()
-        return cls(diagonal, sums.count, None if by_class is None else by_class.cpu(), counts, provenance)
+        return cls(
+            diagonal,
+            sums.count,
+            _on_cpu(by_class),
+            counts,
+            provenance,
+            _on_cpu(sums.patch_matrix()),
+            _on_cpu(sums.class_patch_matrices()),
+            None if sums.sketch is None else sums.sketch.rows().cpu(),
+        )
+
+    @property
+    def layer(self) -> str | None:
+        """Name of the patch matrix's layer."""
+        return self.provenance.layer
+
+    @property
+    def sketch_rows(self) -> Tensor:
+        """The sketch B (ℓ,C,H,W) in float64. Raises PriorError if there is none."""
+        if self.sketch is None:
+            raise PriorError(
+                "the prior has no sketch: make one with agop.fit(model, loader, rank=64) or `agop fit --rank 64`"
+            )
+        return self.sketch.double()
+
+    @cached_property
+    def residual(self) -> Tensor:
+        """The part of diag(M) that the sketch lacks, diag(M) − diag(BᵀB)/count (C,H,W), non-negative."""
+        return (self.diagonal - self.sketch_rows.square().sum(dim=0) / self.count).clamp_min(0)
+
+    @property
+    def residual_share(self) -> float:
+        """Sum of the residual as a share of tr(M), in 0..1: 0 for a sketch that has all of M."""
+        return float(self.residual.sum() / self.diagonal.sum())
 
     @cached_property
     def weights(self) -> Tensor:
@@ -115,6 +156,8 @@ class AGOP:
                 "class_diagonals": self.class_diagonals.contiguous(),
                 "class_counts": self.class_counts.contiguous(),
             }
+        more = {name: getattr(self, name) for name in ("patch_matrix", "class_patch_matrices", "sketch")}
+        tensors |= {name: tensor.contiguous() for name, tensor in more.items() if tensor is not None}
         data = self.provenance.data
         if preprocessing is not None:
             self._check_preprocessing(preprocessing)
@@ -144,7 +187,8 @@ class AGOP:
         """Read a file that `save` wrote. Raises FileError if it isn't one, or if its content has changed."""
         tensors, provenance = read_agop_file(Path(path))
         by_class, counts = tensors.get("class_diagonals"), tensors.get("class_counts")
-        return cls(tensors["diagonal"], provenance.count or 0, by_class, counts, provenance)
+        more = {name: tensors.get(name) for name in ("patch_matrix", "class_patch_matrices", "sketch")}
+        return cls(tensors["diagonal"], provenance.count or 0, by_class, counts, provenance, **more)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.diagonal.shape))
@@ -158,7 +202,8 @@ class AGOP:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no checked models: models aren't pickled with their prior.
-        return AGOP, (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
+        parts = (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
+        return AGOP, (*parts, self.patch_matrix, self.class_patch_matrices, self.sketch)
 
     def _maximum(self) -> Tensor:
         maximum = self.diagonal.max()
@@ -168,3 +213,7 @@ class AGOP:
                 "check the model, or train it longer"
             )
         return maximum
+
+
+def _on_cpu(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.cpu()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor
 
 from agop.errors import FileError
-from agop.statistic.provenance import FORMAT, Provenance
+from agop.statistic.provenance import EARLIER_FORMATS, FORMAT, Provenance
 from agop.system.files import read_bytes, write_atomically
 from agop.system.typed_json import from_json
 
@@ -108,12 +108,12 @@ def _checked_provenance(tensors: Tensors, values: dict[str, Any]) -> Provenance:
     if checksum is not None and checksum != _checksum(tensors, values):  # files of earlier versions have none
         raise FileError("its content doesn't match its checksum")
     provenance = Provenance.from_dict(values)
-    if provenance.format != FORMAT:
+    if provenance.format not in (FORMAT, *EARLIER_FORMATS):
         raise FileError(f"its format is {provenance.format}")
     if not _are_consistent(tensors, provenance):
         raise FileError("its tensors don't match each other or the provenance")
     _check_preprocessing(provenance.data.preprocessing, tensors["diagonal"].shape)
-    return provenance
+    return replace(provenance, format=FORMAT)
 
 
 def _are_consistent(tensors: Tensors, provenance: Provenance) -> bool:
@@ -122,6 +122,8 @@ def _are_consistent(tensors: Tensors, provenance: Provenance) -> bool:
     if diagonal is None or diagonal.ndim != 3 or diagonal.numel() == 0 or count == 0 or not _are_means(diagonal):
         return False
     if shape and shape != diagonal.shape:
+        return False
+    if not _are_patches_consistent(tensors, provenance, counts) or not _is_sketch(tensors.get("sketch"), diagonal):
         return False
     if by_class is None or counts is None:
         return by_class is None and counts is None
@@ -133,6 +135,36 @@ def _are_consistent(tensors: Tensors, provenance: Provenance) -> bool:
         and len(counts) == (provenance.classes or len(counts))
         and _are_means(by_class[counts > 0])
     )
+
+
+def _are_patches_consistent(tensors: Tensors, provenance: Provenance, counts: Tensor | None) -> bool:
+    """True if the patch matrix has a layer, and if those of the classes match it."""
+    whole, by_class = tensors.get("patch_matrix"), tensors.get("class_patch_matrices")
+    if whole is None:
+        return by_class is None and provenance.layer is None
+    if provenance.layer is None or whole.ndim != 2 or not _are_patch_matrices(whole):
+        return False
+    if by_class is None:
+        return True
+    return (
+        counts is not None
+        and by_class.shape == (len(counts), *whole.shape)
+        and _are_patch_matrices(by_class[counts > 0])
+    )
+
+
+def _are_patch_matrices(values: Tensor) -> bool:
+    """True for finite, symmetric matrices (…,D,D) with means of squares on their diagonals."""
+    if values.dtype != torch.float64 or values.shape[-1] != values.shape[-2] or not bool(values.isfinite().all()):
+        return False
+    return _are_means(values.diagonal(dim1=-2, dim2=-1)) and torch.allclose(values, values.mT, rtol=1e-9, atol=0)
+
+
+def _is_sketch(rows: Tensor | None, diagonal: Tensor) -> bool:
+    if rows is None:
+        return True
+    is_float = rows.dtype in (torch.float32, torch.float64)
+    return is_float and rows.shape == (len(rows), *diagonal.shape) and bool(rows.isfinite().all())
 
 
 def _are_means(squares: Tensor) -> bool:

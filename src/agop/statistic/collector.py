@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agop.errors import GradientError, InputError, NoSamplesError
-from agop.model.probe import Gradients, check_images, joined, probing
-from agop.model.targets import check_range, class_count, labels_for
+from agop.model.layers import Layer
+from agop.model.patch_layer import PatchLayer
+from agop.model.probe import Gradients, check_images, probing
+from agop.model.targets import check_output, check_range, class_count, labels_for
 from agop.statistic.accumulator import Accumulator
+from agop.statistic.patch_matrix import PatchSums, patch_sums
+from agop.statistic.sketch import check_rank
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Samples of one pass, with their labels if there are any, which of them count, and their patch sums."""
+
+    gradients: Gradients
+    truth: Tensor | None
+    counted: Tensor
+    finite: Tensor
+    patches: PatchSums | None
 
 
 class Collector:
     """Adds batches to an accumulator by the paper's rule: gradients of the predicted class's logit.
 
-    With only_correct, samples with a wrong prediction are skipped.
+    With only_correct, samples with a wrong prediction are skipped. With `patches`, the patch matrix is collected at a
+    layer, by default the model's first convolution. `rank` is that of the sketch, 0 for none. `output` is what
+    gradients are of.
     """
 
-    def __init__(self, only_correct: bool, per_class: bool, nan: str) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        only_correct: bool,
+        per_class: bool,
+        nan: str,
+        patches: bool,
+        layer: Layer,
+        rank: int,
+        output: str,
+    ) -> None:
         if nan not in ("raise", "skip"):
             raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
-        self.only_correct, self.nan = only_correct, nan
-        self.sums = Accumulator(per_class)
+        if rank != 0:
+            check_rank(rank)
+        check_output(output)
+        self.only_correct, self.nan, self.output = only_correct, nan, output
+        self.patch_layer = PatchLayer(model, layer) if patches else None
+        self.sums = Accumulator(per_class, rank)
         self.seen = 0
         # False while a batch is being added: if the process is stopped then, sums and counts don't match.
         self.consistent = True
@@ -31,45 +64,66 @@ class Collector:
     @property
     def options(self) -> dict[str, Any]:
         """The options, for the provenance."""
-        return {"only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan}
+        return {
+            "only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan,
+            "rank": self.sums.rank, "output": self.output,
+        }  # fmt: skip
 
     def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
         """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
         check_images(images)
         truth = self._truth(labels, len(images))
-        with probing(model) as probe:
-            gradients = joined([probe.gradients(part) for part in torch.split(images, rows or len(images))])
-        self._count(gradients, truth)
+        size = rows or len(images)
+        images_by_pass = torch.split(images, size)
+        truths = [None] * len(images_by_pass) if truth is None else torch.split(truth, size)
+        with probing(model, self.output) as probe:
+            parts = [
+                self._part(probe.gradients(part, layer=self.patch_layer), own)
+                for part, own in zip(images_by_pass, truths, strict=True)
+            ]
+        self._count(parts)
 
     def count(self, gradients: Gradients, labels: Any) -> None:
         """Add the gradients of a batch for the predicted classes."""
-        self._count(gradients, self._truth(labels, len(gradients.values)))
+        self._count([self._part(gradients, self._truth(labels, len(gradients.values)))])
 
-    def _count(self, gradients: Gradients, truth: Tensor | None) -> None:
-        classes = class_count(gradients.logits)
+    def _part(self, gradients: Gradients, truth: Tensor | None) -> _Part:
+        """Decide which samples count. Only their patch sums are kept: a layer's gradients take much memory."""
+        classes, targets = class_count(gradients.logits), gradients.targets
         self.sums.check(classes, gradients.values.shape[1:])
-        counted = gradients.targets.new_ones(len(gradients.values)).bool()
+        counted = targets.new_ones(len(targets)).bool()
         if truth is not None:
-            truth = truth.to(gradients.targets.device)
-            check_range(truth, classes, "label")
+            truth = truth.to(targets.device)
             if self.only_correct:
-                counted = gradients.targets == truth
+                counted = targets == truth
         finite = gradients.values.flatten(1).isfinite().all(dim=1)
-        self._check(counted & ~finite)
-        keep = counted & finite
-        everyone = bool(keep.all())
+        patches = None
+        if gradients.deltas is not None and self.patch_layer is not None and self.patch_layer.name is not None:
+            keep = counted & finite
+            patches = patch_sums(_kept(gradients.deltas, keep), self.sums.groups(_kept(targets, keep)))
+        return _Part(replace(gradients, deltas=None), truth, counted, finite, patches)
+
+    def _count(self, parts: list[_Part]) -> None:
+        truths = [part.truth for part in parts if part.truth is not None]
+        if truths:
+            check_range(torch.cat(truths), class_count(parts[0].gradients.logits), "label")
+        self._check(torch.cat([part.counted & ~part.finite for part in parts]))
         self.consistent = False
-        self.sums.update(
-            gradients.values if everyone else gradients.values[keep],
-            gradients.targets if everyone else gradients.targets[keep],
-            classes,
-        )
-        self.sums.skipped += int((counted & ~finite).sum())
-        if truth is not None:
-            self.sums.labelled += len(truth)
-            self.sums.correct += int((gradients.targets == truth).sum())
-        self.seen += len(gradients.values)
+        for part in parts:
+            self._add(part)
         self.consistent = True
+
+    def _add(self, part: _Part) -> None:
+        gradients, keep = part.gradients, part.counted & part.finite
+        values, targets = _kept(gradients.values, keep), _kept(gradients.targets, keep)
+        if part.patches is not None and self.patch_layer is not None:
+            self.sums.layer = self.patch_layer.name
+        self.sums.update(values, targets, class_count(gradients.logits), part.patches)
+        self.sums.skipped += int((part.counted & ~part.finite).sum())
+        if part.truth is not None:
+            self.sums.labelled += len(part.truth)
+            self.sums.correct += int((gradients.targets == part.truth).sum())
+        self.seen += len(gradients.values)
 
     def total(self, if_nothing_seen: str) -> Accumulator:
         """The sums of all ranks. Raises NoSamplesError with the reason if no sample was counted."""
@@ -98,3 +152,8 @@ class Collector:
                 f"the gradient of sample {sample} of this batch is NaN or infinite ({int(broken.sum())} of "
                 f"{len(broken)} samples): check the images and weights, or pass nan='skip' to skip these samples"
             )
+
+
+def _kept(values: Tensor, keep: Tensor) -> Tensor:
+    """The values (N,…) of the samples to keep, without a copy if that's all of them."""
+    return values if bool(keep.all()) else values[keep]

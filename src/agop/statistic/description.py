@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agop.model.targets import CONTRAST
 from agop.statistic.provenance import TRAINING
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ def facts(prior: AGOP) -> dict[str, str]:
     provenance = prior.provenance
     lines = {
         "statistic": _statistic(prior),
+        "patches": patches_text(prior),
+        "sketch": sketch_text(prior),
         "samples": _samples(prior),
         "model": ", ".join(f"{part} {digest[:8]}" for part, digest in provenance.model.items()),
         "images": preprocessing_text(provenance.data.preprocessing) or "preprocessing not recorded",
@@ -26,6 +29,21 @@ def facts(prior: AGOP) -> dict[str, str]:
         "made with": ", ".join(f"{package} {version}" for package, version in provenance.versions.items()),
     }
     return {name: text for name, text in lines.items() if text}
+
+
+def patches_text(prior: AGOP) -> str:
+    """The patch matrix in words: its size and layer. Empty if there is none."""
+    if prior.patch_matrix is None:
+        return ""
+    return f"patch matrix of {len(prior.patch_matrix)} channels, layer {prior.layer}"
+
+
+def sketch_text(prior: AGOP) -> str:
+    """The sketch in words: its rank, and the share of tr(M) that it lacks. Empty if there is none."""
+    if prior.sketch is None:
+        return ""
+    missing = prior.residual_share
+    return f"{len(prior.sketch)} rows with {100 * (1 - missing):.1f} % of tr(M); tr(r)/tr(M) = {missing:.3g}"
 
 
 def preprocessing_text(fields: Mapping[str, Any]) -> str:
@@ -46,7 +64,8 @@ def _statistic(prior: AGOP) -> str:
     classes = "" if prior.class_diagonals is None else f", also by class ({len(prior.class_diagonals):,} classes)"
     how = {None: "", TRAINING: ", collected during training"}.get(prior.provenance.kind, f", {prior.provenance.kind}")
     steps = "" if prior.provenance.steps is None else f" ({prior.provenance.steps:,} steps)"
-    return f"diag(M) of {shape} input values{classes}{how}{steps}"
+    contrast = ", gradients of the contrast" if prior.provenance.output == CONTRAST else ""
+    return f"diag(M) of {shape} input values{classes}{how}{steps}{contrast}"
 
 
 def _samples(prior: AGOP) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from agop.errors import AGOPWarning, FileError, InputError, warn
+from agop.model.layers import Layer
 from agop.model.preparing import prepare
 from agop.model.probe import check_images, check_model, input_gradients, rows_for
 from agop.model.undisturbed import preserved_random_state
@@ -36,6 +37,10 @@ def fit(
     progress: bool = True,
     *,
     nan: str = "raise",
+    patches: bool = True,
+    layer: Layer = None,
+    rank: int = 0,
+    output: str = "predicted",
     batch_size: int | None = None,
     snapshot: Callable[[AGOP], object] | None = None,
     snapshot_every: float = 60,
@@ -43,7 +48,13 @@ def fit(
     """The AGOP of a trained model over a loader of (images, labels) or dicts; images alone without only_correct.
 
     Under torch.distributed each rank passes its share of the data and gets the AGOP of all. With nan="skip", samples
-    whose gradient isn't finite are skipped and counted. `batch_size` bounds the images per forward pass, whatever the
+    whose gradient isn't finite are skipped and counted.
+
+    `patches` collects the patch matrix at a layer, by default the first convolution if there is one. `rank`=ℓ > 0 also
+    collects a sketch of M with ℓ rows. With output="contrast", gradients are those of the log-odds: the predicted
+    class's logit minus the log-sum-exp of the others.
+
+    `batch_size` bounds the images per forward pass, whatever the
     loader's batches; the default suits the image size. `snapshot` is called with this rank's AGOP so far every
     `snapshot_every` seconds, at the end of the pass, and if it is interrupted.
     """
@@ -52,7 +63,10 @@ def fit(
         raise InputError(
             f"loader is a {type(loader).__name__}: wrap it, torch.utils.data.DataLoader(data, batch_size=64)"
         )
-    collector = Collector(only_correct, per_class, nan)
+    collector = Collector(
+        model, only_correct=only_correct, per_class=per_class, nan=nan, patches=patches, layer=layer, rank=rank,
+        output=output,
+    )  # fmt: skip
     with _snapshots(model, collector, snapshot, snapshot_every) as take_if_due:
         with preserved_random_state(list(model.parameters())):  # the loader draws random numbers
             prepared: nn.Module | None = None

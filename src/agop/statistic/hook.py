@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from agop.errors import FileError, InputError, warn
 from agop.model.fingerprint import parameters_digest
+from agop.model.layers import Layer
 from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop import AGOP
@@ -25,7 +26,8 @@ class AGOPTrainingHook:
     Call `step` once per batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k only every
     k-th call runs the model. With `snapshot_dir`, the current AGOP is written there every `snapshot_every` calls, as
     step-00000100.safetensors and so on; under torch.distributed each rank writes its own. `finalize` joins all ranks.
-    With nan="skip", samples whose gradient isn't finite are skipped and counted.
+    With nan="skip", samples whose gradient isn't finite are skipped and counted. `patches`, `layer`, `rank` and
+    `output` are as in `fit`.
     """
 
     def __init__(
@@ -38,6 +40,10 @@ class AGOPTrainingHook:
         per_class: bool = False,
         *,
         nan: str = "raise",
+        patches: bool = True,
+        layer: Layer = None,
+        rank: int = 0,
+        output: str = "predicted",
     ) -> None:
         for name, value in (("every", every), ("snapshot_every", snapshot_every)):
             if not isinstance(value, int) or value < 1:
@@ -51,7 +57,10 @@ class AGOPTrainingHook:
         self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
         self.steps = 0
         self._training = uuid.uuid4().hex[:16]  # from the operating system: no generator of the process is used
-        self._collector = Collector(only_correct, per_class, nan)
+        self._collector = Collector(
+            model, only_correct=only_correct, per_class=per_class, nan=nan, patches=patches, layer=layer, rank=rank,
+            output=output,
+        )  # fmt: skip
 
     @property
     def count(self) -> int:

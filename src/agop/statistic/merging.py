@@ -13,6 +13,10 @@ from agop.errors import InputError, PriorError
 from agop.statistic.agop import AGOP
 from agop.statistic.overlap import check_no_overlap, parts_of
 from agop.statistic.provenance import TRAINING, MergedPart, Provenance
+from agop.statistic.sketch import Sketch
+
+# Options that files of earlier versions don't record.
+_NEW_OPTIONS = {"rank": 0, "output": "predicted"}
 
 
 def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
@@ -30,24 +34,53 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
     parts = [parts_of(prior, name) for prior, name in zip(priors, names, strict=True)]
     check_no_overlap(parts, names)
     count = sum(prior.count for prior in priors)
-    diagonal = _sum([prior.diagonal.double() * prior.count for prior in priors]) / count
-    by_class, class_counts = _merge_classes(priors)
     provenance = _merge_provenance([prior.provenance for prior in priors], count, parts)
-    return AGOP(diagonal, count, by_class, class_counts, provenance)
+    return AGOP(
+        _sum([prior.diagonal.double() * prior.count for prior in priors]) / count,
+        count,
+        _class_means(priors, "class_diagonals"),
+        _sum_all([prior.class_counts for prior in priors]),
+        provenance,
+        _patch_matrix(priors, count),
+        _class_means(priors, "class_patch_matrices"),
+        _sketch(priors),
+    )
 
 
-def _merge_classes(priors: Sequence[AGOP]) -> tuple[Tensor | None, Tensor | None]:
-    """Diagonals (K,C,H,W) and counts (K,) per class. NaN for a class without samples."""
+def _class_means(priors: Sequence[AGOP], name: str) -> Tensor | None:
+    """Means (K,…) per class of all samples. NaN for a class without samples. None unless all have them."""
     sums, counts = [], []
     for prior in priors:
-        if prior.class_diagonals is None or prior.class_counts is None:
-            return None, None
-        weights = prior.class_counts[:, None, None, None]
-        # A class without samples has a diagonal of NaN, which must not reach the sums of the others.
-        sums.append(torch.where(weights > 0, prior.class_diagonals.double() * weights, 0.0))
-        counts.append(prior.class_counts)
-    total = _sum(counts)
-    return _sum(sums) / total[:, None, None, None], total
+        means = getattr(prior, name)
+        if means is None or prior.class_counts is None:
+            return None
+        weights = prior.class_counts.reshape(-1, *[1] * (means.ndim - 1))
+        # A class without samples has means of NaN, which must not reach the sums of the others.
+        sums.append(torch.where(weights > 0, means.double() * weights, 0.0))
+        counts.append(weights)
+    return _sum(sums) / _sum(counts)
+
+
+def _patch_matrix(priors: Sequence[AGOP], count: int) -> Tensor | None:
+    sums = _sum_all([None if prior.patch_matrix is None else prior.patch_matrix * prior.count for prior in priors])
+    return None if sums is None else sums / count
+
+
+def _sketch(priors: Sequence[AGOP]) -> Tensor | None:
+    """One sketch from those of all AGOPs. None unless all have one."""
+    merged: Sketch | None = None
+    for prior in priors:
+        if prior.sketch is None:
+            return None
+        merged = merged or Sketch(len(prior.sketch))
+        merged.update(prior.sketch)
+    return None if merged is None else merged.rows()
+
+
+def _sum_all(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    """The sum, or None unless there are all."""
+    known = [tensor for tensor in tensors if tensor is not None]
+    return _sum(known) if len(known) == len(tensors) else None
 
 
 def _sum(tensors: Sequence[Tensor]) -> Tensor:
@@ -113,7 +146,8 @@ def _must_match(prior: AGOP) -> dict[str, Any]:
         **weights,
         "number of classes": provenance.classes,
         "per class": prior.class_diagonals is not None,
-        **{f"option {name}": value for name, value in provenance.options.items()},
+        "layer of the patch matrix": prior.layer,
+        **{f"option {name}": value for name, value in (_NEW_OPTIONS | provenance.options).items()},
         "class folders": provenance.data.classes or None,
         **{f"preprocessing {name}": value for name, value in preprocessing.items()},
     }

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from agop.errors import FileError
 from agop.system.typed_json import from_json, to_json
 
-FORMAT = 1
+FORMAT = 2
+# Files without a patch matrix and a sketch.
+EARLIER_FORMATS = (1,)
 TRAINING = "training-accumulated"
 CHECKPOINT = "one checkpoint"
 
@@ -69,8 +71,8 @@ class Provenance(_Record):
 
     `kind` is TRAINING or CHECKPOINT, `model` the fingerprint, `classes` the number of classes, and `skipped` the number
     of samples without finite gradients. Of the `labelled` samples, counted or not, the model classified `correct`
-    correctly. `rank`, `ranks`, `parameters` (a digest) and `training` (a random id of the hook, kept when the training
-    is resumed) are set in snapshots only.
+    correctly. `layer` is the layer of the patch matrix. `rank`, `ranks`, `parameters` (a digest) and `training` (a
+    random id of the hook, kept when the training is resumed) are set in snapshots only.
     """
 
     format: int = FORMAT
@@ -84,6 +86,7 @@ class Provenance(_Record):
     correct: int | None = None
     options: dict[str, Plain] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    layer: str | None = None
     steps: int | None = None
     rank: int | None = None
     ranks: int | None = None
@@ -96,6 +99,11 @@ class Provenance(_Record):
     def accuracy(self) -> float | None:
         """Share of the labelled samples that the model classified correctly; None without labels."""
         return self.correct / self.labelled if self.labelled and self.correct is not None else None
+
+    @property
+    def output(self) -> str:
+        """What the gradients are of: "predicted" or "contrast"."""
+        return str(self.options.get("output", "predicted"))  # files of earlier versions don't record it
 
     @classmethod
     def from_dict(cls, values: Any) -> Provenance:

@@ -17,11 +17,12 @@ from agop.errors import AGOPError, AGOPWarning, InputError
 
 
 def test_methods_that_need_a_prior_are_offered_only_with_one(session):
-    assert session.offered() == agop.methods.names()
+    assert session.offered() == agop.methods.runnable(session.explainer.prior)
+    assert {"agop-weighted", "agop-global"} <= set(session.offered())
     without = load_session(**example.ARGUMENTS | {"prior": None})
     assert without.offered() == [name for name in agop.methods.names() if not agop.methods.get(name).needs_prior]
     assert not {"agop-weighted", "agop-global"} & set(without.offered())
-    with pytest.raises(InputError, match="agop-weighted needs an AGOP file"):
+    with pytest.raises(InputError, match="agop-weighted can't run, there is no AGOP file"):
         without.explain(example.images(), ["vanilla", "agop-weighted"])
 
 
@@ -34,7 +35,7 @@ def test_unknown_methods_and_no_methods_raise(session):
 
 def test_results_equal_those_of_explain(session):
     path = example.images()[0]
-    outcome = session.explain([path], agop.methods.names())
+    outcome = session.explain([path], session.offered())
     [result] = outcome.results
     preprocessing = session.explainer.preprocessing
     image = preprocessing.tensor(preprocessing.picture(path))[None]

@@ -108,10 +108,11 @@ def test_all_methods_and_options_in_their_names(folder):
     arguments = ("explain", MODEL[0], "data/class0/000.png", *MODEL[1:], "--method", "smoothgrad:samples=2", "--method")
     run_checked(*arguments, "all", "--out", "all", folder=folder)
     methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
-    assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(with_prior=False)]
+    assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(None)]
     assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
     run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
-    assert set(agop.methods.names()) < load_file(folder / "all" / "maps.safetensors").keys()
+    runnable = agop.methods.runnable(agop.AGOP.load(folder / "prior.safetensors"))
+    assert set(runnable) < load_file(folder / "all" / "maps.safetensors").keys()
 
 
 def test_fit_skips_unreadable_images_with_a_warning(folder):

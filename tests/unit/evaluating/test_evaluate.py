@@ -10,6 +10,7 @@ import torch
 import agop
 from agop import metrics
 from agop.errors import InputError, PriorError
+from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry, score
 from agop.pictures.heat import pixels
 from agop.report.formats import registry
@@ -59,9 +60,9 @@ def test_scores_equal_those_of_explain_and_the_metrics(model, prior):
 
 def test_default_is_every_runnable_method_and_every_metric(model, prior):
     every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False)
-    assert list(every.scores) == agop.methods.names()
+    assert list(every.scores) == agop.methods.runnable(prior)
     without = agop.evaluate(model, IMAGES, MASKS)
-    assert set(agop.methods.names()) - set(without.scores) == {"agop-weighted", "agop-global"}
+    assert list(without.scores)[: -len(FIXED_MAPS)] == agop.methods.runnable(None)
     assert list(without.scores["vanilla"]) == metrics.default_names()
 
 

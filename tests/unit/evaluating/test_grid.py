@@ -169,7 +169,7 @@ def test_default_methods_are_those_that_can_run():
     model = nn.Sequential(nn.Conv2d(CLASSES, CLASSES, 1, bias=False), ChannelEnergy())
     nn.init.dirac_(model[0].weight)
     names = list(agop.grid_pointing_game(model, IMAGES, LABELS, grids=2).scores)
-    assert names == agop.methods.runnable(with_prior=False)
+    assert names == agop.methods.runnable(None)
     assert not {"centre", "mean-mask", "agop-global"} & set(names)
 
 

@@ -120,7 +120,7 @@ def test_missing_matplotlib_raises_with_the_install_command():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     error, names = done.stdout.splitlines()
     assert error == "agop.plot needs matplotlib: pip install 'agop[plot]'"
-    assert names == "['compare', 'convergence', 'overlay', 'show']"
+    assert names == "['compare', 'convergence', 'eigenimages', 'filters', 'overlay', 'show']"
 
 
 @pytest.mark.slow

@@ -106,11 +106,11 @@ RANK = """
 def collect(start, end, **options):
     """The AGOPs of the hook and of fit over images start..end, joined over all ranks."""
     model, images, labels = zoo.build("batch norm and dropout"), zoo.images(40)[start:end], torch.arange(40) % 3
-    hook = agop.AGOPTrainingHook(model, per_class=True, snapshot_every=1, **options)
+    hook = agop.AGOPTrainingHook(model, per_class=True, snapshot_every=1, rank=3, **options)
     if len(images):
         hook.step(images, labels[start:end])
     batches = [(images, labels[start:end])] if len(images) else []
-    return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False)}
+    return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False, rank=3)}
 
 
 def test_two_ranks_give_the_same_as_one_process(tmp_path):
@@ -124,5 +124,10 @@ def test_two_ranks_give_the_same_as_one_process(tmp_path):
         assert together.count == alone[source].count, shares
         assert together.provenance.accuracy == alone[source].provenance.accuracy == together.count / 40
         torch.testing.assert_close(together.diagonal, alone[source].diagonal, rtol=1e-6, atol=0)
+        torch.testing.assert_close(together.patch_matrix, alone[source].patch_matrix, rtol=1e-5, atol=1e-9)
+        assert together.layer == alone[source].layer == "0"
+        assert 0 < together.residual_share < 1
+        below = together.sketch.double().square().sum(0) / together.count
+        assert (below <= together.diagonal * (1 + 1e-5)).all()
         if source == "hook":
             assert torch.equal(together.class_counts, alone[source].class_counts), shares

@@ -35,7 +35,8 @@ def test_save_and_load_round_trip(per_class, tmp_path):
     assert again.count == prior.count == 20
     assert again.provenance == prior.provenance
     with safe_open(path, "pt") as file:
-        assert set(file.keys()) == {"diagonal"} | ({"class_diagonals", "class_counts"} if per_class else set())
+        by_class = {"class_diagonals", "class_counts", "class_patch_matrices"} if per_class else set()
+        assert set(file.keys()) == {"diagonal", "patch_matrix"} | by_class
         assert json.loads(file.metadata()["agop"])["count"] == 20
     if per_class:
         torch.testing.assert_close(again.class_diagonals, prior.class_diagonals, equal_nan=True)
@@ -49,8 +50,8 @@ def test_provenance_of_fit_and_hook():
     provenance = fitted().provenance
     assert provenance == Provenance(
         kind="one checkpoint", model=provenance.model, input_shape=(3, 12, 12), classes=3, count=20,
-        labelled=20, correct=provenance.correct, options={"only_correct": False, "per_class": False, "nan": "raise"},
-        versions=provenance.versions,
+        labelled=20, correct=provenance.correct, versions=provenance.versions, layer="body.0",
+        options={"only_correct": False, "per_class": False, "nan": "raise", "rank": 0, "output": "predicted"},
     )  # fmt: skip
     assert provenance.versions["torch"] == torch.__version__
     assert set(provenance.model) == {"architecture", "weights"}
@@ -103,8 +104,8 @@ def test_foreign_and_corrupt_files_raise_with_their_name(kind, tmp_path):
 
 
 def test_newer_format_missing_file_and_unwritable_folder_raise(tmp_path):
-    save_file(WHOLE, tmp_path / "new", {"agop": '{"format": 2, "count": 3}'})
-    with pytest.raises(FileError, match=r"format 2.*upgrade"):
+    save_file(WHOLE, tmp_path / "new", {"agop": '{"format": 3, "count": 3}'})
+    with pytest.raises(FileError, match=r"format 3.*upgrade"):
         agop.AGOP.load(tmp_path / "new")
     with pytest.raises(FileError, match="No such file"):
         agop.AGOP.load(tmp_path / "nothing")

@@ -17,13 +17,17 @@ from tests import zoo
 from tests.agop_files import flipped, metadata_of
 from tests.state import same
 
+NEW = ("patch_matrix", "class_patch_matrices", "sketch")
+
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """An AGOP file with all kinds of content."""
     path = tmp_path_factory.mktemp("agop") / "prior.safetensors"
     model, images = zoo.build("plain"), zoo.images(20)
-    prior = agop.fit(model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=True, progress=False)
+    prior = agop.fit(
+        model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=True, progress=False, rank=3
+    )
     prior.save(path, preprocessing=Preprocessing((12, 12), (0.5,), (0.25,)), classes=["cat", "dog", "cow"])
     return path
 
@@ -44,7 +48,7 @@ def test_each_flipped_bit_is_detected_or_harmless(saved, tmp_path):
         assert prior.provenance == expected.provenance
         assert all(
             same(getattr(prior, name), getattr(expected, name))
-            for name in ("diagonal", "count", "class_diagonals", "class_counts")
+            for name in ("diagonal", "count", "class_diagonals", "class_counts", *NEW)
         )
     assert all(bit < numbers for bit in accepted)
 
@@ -55,7 +59,8 @@ def rewritten(saved, path, change, tensors=None):
     values = metadata_of(content)
     values.pop("checksum")
     change(values)
-    path.write_bytes(save(tensors_of(content) | (tensors or {}), {"agop": json.dumps(values)}))
+    contents = {name: tensor for name, tensor in (tensors_of(content) | (tensors or {})).items() if tensor is not None}
+    path.write_bytes(save(contents, {"agop": json.dumps(values)}))
     return path
 
 
@@ -63,6 +68,47 @@ def test_class_names_of_folders_that_are_not_utf_8_load(saved, tmp_path):
     names = [os.fsdecode(b"caf\xe9"), "dog", "cow"]
     agop.AGOP.load(saved).save(tmp_path / "named.safetensors", classes=names)
     assert agop.AGOP.load(tmp_path / "named.safetensors").class_names == tuple(names)
+
+
+def test_patch_matrix_and_sketch_are_those_that_were_saved(saved, tmp_path):
+    prior = agop.AGOP.load(saved)
+    assert (prior.layer, prior.sketch.shape, prior.class_patch_matrices.shape) == ("body.0", (3, 3, 12, 12), (3, 6, 6))
+    prior.save(tmp_path / "again.safetensors")
+    again = agop.AGOP.load(tmp_path / "again.safetensors")
+    assert all(same(getattr(prior, name), getattr(again, name)) for name in NEW)
+
+
+def test_file_of_the_first_format_loads_without_them(saved, tmp_path):
+    def first_format(values):
+        values.update(format=1)
+        del values["layer"], values["options"]["rank"], values["options"]["output"]
+
+    path = rewritten(saved, tmp_path / "first.safetensors", first_format, dict.fromkeys(NEW))
+    prior, expected = agop.AGOP.load(path), agop.AGOP.load(saved)
+    assert torch.equal(prior.diagonal, expected.diagonal)
+    assert [getattr(prior, name) for name in (*NEW, "layer")] == [None] * 4
+    assert prior.provenance.output == "predicted"
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"patch_matrix": torch.rand(6, 5).double()},
+        {"patch_matrix": torch.rand(6, 6).double()},
+        {"patch_matrix": -torch.eye(6).double()},
+        {"patch_matrix": torch.full((6, 6), torch.inf).double()},
+        {"patch_matrix": torch.eye(6)},
+        {"patch_matrix": None},
+        {"class_patch_matrices": torch.eye(6).double().expand(2, 6, 6).contiguous()},
+        {"class_patch_matrices": torch.rand(3, 6, 6).double()},
+        {"sketch": torch.rand(3, 3, 12, 13)},
+        {"sketch": torch.full((3, 3, 12, 12), torch.nan)},
+    ],
+)
+def test_damaged_patch_matrices_and_sketches_raise(saved, tmp_path, tensors):
+    path = rewritten(saved, tmp_path / "damaged.safetensors", lambda values: None, tensors)
+    with pytest.raises(FileError, match="tensors don't match"):
+        agop.AGOP.load(path)
 
 
 def test_file_without_a_checksum_loads(saved, tmp_path):
@@ -73,7 +119,8 @@ def test_file_without_a_checksum_loads(saved, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"format": 3}, "has format 3, this agop reads format 1: upgrade"),
+        ({"format": 3}, "has format 3, this agop reads format 2: upgrade"),
+        ({"layer": None}, "don't match"),
         ({"format": 0}, "format is 0"),
         ({"format": "1"}, "provenance.format is '1': expected int"),
         ({"format": 1.0}, "provenance.format is 1.0: expected int"),

@@ -47,7 +47,7 @@ def load(tmp_path, metadata: str) -> agop.AGOP:
 def test_from_dict_inverts_to_dict_which_has_lists_where_json_has():
     assert Provenance.from_dict(FULL.to_dict()) == FULL
     assert Provenance.from_dict(Provenance().to_dict()) == Provenance()
-    assert Provenance().to_dict() == {"format": 1, "skipped": 0}
+    assert Provenance().to_dict() == {"format": 2, "skipped": 0}
     values = replace(FULL, data=DataProvenance(preprocessing={"size": (2, 2)})).to_dict()
     assert values["data"] == {"preprocessing": {"size": [2, 2]}}
     assert values["input_shape"] == [1, 2, 2]

@@ -1,0 +1,72 @@
+"""AGOP-Patch: where × what, from the outputs of one early layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from agop.errors import LayerError, PriorError
+from agop.methods.base import Job, Method
+from agop.methods.patches import pixel_means
+from agop.model.layers import named_layer
+from agop.model.patch_layer import no_convolution_error, patch_outputs
+from agop.statistic.agop import AGOP
+from agop.statistic.patch_matrix import square_root
+
+
+@dataclass(frozen=True)
+class AGOPPatch(Method):
+    """The prior's weight of each pixel times how much the model relies on the patches around it.
+
+    V_i times the mean of ‖S^½ o_p‖ over the patches p that contain pixel i. V_i is the mean over channels of
+    sqrt(diag(M) / max diag(M)), S the patch matrix, and o_p = W·patch_p the output of its layer without bias. The model
+    runs only up to that layer. The map is the same for every target.
+    """
+
+    name: ClassVar[str] = "agop-patch"
+    needs_prior: ClassVar[bool] = True
+    prior_parts: ClassVar[tuple[str, ...]] = ("patch_matrix",)
+
+    def maps(self, job: Job) -> Tensor:
+        weights = job.prior.weights.mean(dim=0)
+        maps = patch_maps(job)
+        return maps * weights.to(maps)
+
+
+def patch_maps(job: Job) -> Tensor:
+    """Mean of ‖S^½ o_p‖ over the patches that contain each pixel, (N,H,W)."""
+    layer, root = _layer(job), _root(job.prior)
+    outputs, input_shape = patch_outputs(job.probe, job.images, layer)
+    if outputs.shape[1] != len(root):
+        raise PriorError(
+            f"the prior's patch matrix is {len(root)}×{len(root)}, layer {job.prior.layer!r} of this model has "
+            f"{outputs.shape[1]} channels: compute a prior for this model with agop.fit"
+        )
+    norms = torch.einsum("de,nehw->ndhw", root.to(outputs), outputs).norm(dim=1)
+    return pixel_means(norms, layer, input_shape, job.images.shape[-2:])
+
+
+def _layer(job: Job) -> nn.Module:
+    prior, model = job.prior, job.probe.model
+    if prior.patch_matrix is None or prior.layer is None:
+        if not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+            raise no_convolution_error(model)
+        raise PriorError("the prior has no patch matrix: make one with agop.fit(model, loader) or `agop fit`")
+    try:
+        return named_layer(model, prior.layer)[1]
+    except LayerError as error:
+        raise PriorError(f"the prior's patch matrix is that of layer {prior.layer!r}: {error}") from error
+
+
+def _root(prior: AGOP) -> Tensor:
+    """A matrix R (D,D) with RᵀR = S / tr(S): squares of small gradients would underflow in float32."""
+    matrix = prior.patch_matrix
+    if matrix is None or not matrix.trace() > 0:
+        raise PriorError(
+            f"the patch matrix of layer {prior.layer!r} is zero: the model's output doesn't depend on this layer; "
+            "check the model, or name another layer in agop.fit"
+        )
+    return square_root(matrix / matrix.trace())
