@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from agop.errors import AGOPError, AGOPWarning
     from agop.evaluating.evaluate import evaluate
     from agop.evaluating.grid import grid_pointing_game
+    from agop.evaluating.sanity import sanity
     from agop.explaining.explain import explain
     from agop.interop.models import from_timm, from_torchvision, from_transformers
     from agop.model.preparing import prepare
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "evaluate", "explain", "fit",
     "from_timm", "from_torchvision", "from_transformers", "grid_pointing_game", "input_gradients", "merge", "methods",
-    "metrics", "networks", "plot", "prepare", "scenarios",
+    "metrics", "networks", "plot", "prepare", "sanity", "scenarios",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
@@ -32,7 +33,7 @@ _HOMES = {
     "evaluate": "evaluating.evaluate", "explain": "explaining.explain", "fit": "statistic.fitting",
     "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
     "grid_pointing_game": "evaluating.grid", "input_gradients": "model.probe", "merge": "statistic.merging",
-    "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing",
+    "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing", "sanity": "evaluating.sanity",
 }  # fmt: skip
 
 

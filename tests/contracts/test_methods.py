@@ -34,7 +34,7 @@ def prior(model) -> agop.AGOP:
 
 
 def explain(model, images, method, **options):
-    return agop.explain(model, images, method, prior(model), **options)
+    return agop.explain(model, images, method, prior(model), references=zoo.images(4, seed=2), **options)
 
 
 @pytest.mark.parametrize("kind", MODELS)

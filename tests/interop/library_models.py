@@ -8,14 +8,16 @@ import agop
 FAST = {
     "integrated-gradients": agop.methods.IntegratedGradients(steps=2),
     "smoothgrad": agop.methods.SmoothGrad(samples=2),
+    "expected-gradients": agop.methods.ExpectedGradients(samples=2),
+    "agop-expected": agop.methods.AGOPExpected(samples=2),
 }
 
 
 def check_every_method(described, images):
     """Every method gives finite maps, at the model's size, without a layer."""
     prior = agop.fit(described.model, [images], only_correct=False, progress=False, rank=2)
-    for method in agop.methods.runnable(prior):
-        maps = agop.explain(described.model, images, FAST.get(method, method), prior)
+    for method in agop.methods.runnable(prior, with_references=True):
+        maps = agop.explain(described.model, images, FAST.get(method, method), prior, references=images.flip(3))
         assert maps.shape == (len(images), *described.preprocessing.size)
         assert maps.isfinite().all()
         assert method.startswith("gradcam") or maps.max() > 0

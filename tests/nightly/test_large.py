@@ -36,10 +36,12 @@ CODE = """
         correct = all(bool(s.isfinite().all()) for scores in table.scores.values() for s in scores.values())
     else:
         # Methods with many passes fill a batch with one image; the others need several images.
-        images = torch.randn(1 if job in ("integrated-gradients", "smoothgrad") else 8, *shape)
+        many = ("integrated-gradients", "smoothgrad", "expected-gradients", "agop-expected")
+        images, references = torch.randn(1 if job in many else 8, *shape), torch.randn(4, *shape)
         if agop.methods.get(job).prior_parts:
             prior = agop.fit(model, [images[:2]], only_correct=False, progress=False, rank=64)
-        maps = agop.explain(model, images, job, prior if agop.methods.get(job).needs_prior else None)
+        prior = prior if agop.methods.get(job).needs_prior else None
+        maps = agop.explain(model, images, job, prior, references=references)
         correct = maps.shape == (len(images), 224, 224) and bool(maps.isfinite().all()) and bool(maps.any())
     # Not ru_maxrss: a child process inherits its parent's value.
     peak = next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))

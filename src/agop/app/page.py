@@ -111,7 +111,7 @@ class Page:
     def _methods(self) -> gradio.CheckboxGroup:
         """Checkboxes for the methods; those that need a missing AGOP file are only mentioned."""
         offered = self.session.offered()
-        missing = [name for name in methods.names() if name not in offered]
+        missing = [name for name in methods.names() if name not in offered and not methods.get(name).needs_references]
         file = "an AGOP file" if self.session.explainer.prior is None else "an AGOP file with a sketch or patch matrix"
         info = f"{', '.join(missing)}: need {file} (make one with `agop fit`, pass --prior)" if missing else ""
         defaults = [name for name in offered if name in _DEFAULTS]

@@ -43,7 +43,8 @@ def add_grid_scores(
         for name in names:
             scores.skip(name, metrics, _TOO_FEW, count)
         return
-    by_method = cell_scores(model, grids, ((name, entries.entry(name)) for name in names))
+    pairs = ((name, entries.entry(name)) for name in names)
+    by_method = cell_scores(model, grids, pairs, references=entries.training.images)
     for number, parts in enumerate(by_method, 1):
         result = means_over_cells(parts)
         chosen = {kind: {metric: result.scores[kind][metric] for metric in own} for kind, own in metrics.items()}

@@ -30,6 +30,7 @@ def evaluate(
         typer.Argument(help="Folder of masks, each with the relative path of its image. Optional with --grid."),
     ] = None,
     prior: options.Prior = None,
+    references: options.References = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
@@ -90,15 +91,13 @@ def evaluate(
         check_accepts_grids(network, how.zeros())
     classes = class_names(statistic, names, count)
     data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
+    shared = {"layer": layer, "batch_size": batch_size, "references": options.load_references(references, how)}
     evaluation: Evaluation
     if grid:
         chosen = {"grids": grids or GRIDS, "confidence": CONFIDENCE if confidence is None else confidence}
-        evaluation = _on_grids(network, data, how, method, statistic, layer=layer, batch_size=batch_size, **chosen)
+        evaluation = _on_grids(network, data, how, method, statistic, **shared, **chosen)
     else:
-        evaluation = _on_masks(
-            network, data, how, method, statistic, metric,
-            layer=layer, batch_size=batch_size, steps=steps, controls=controls,
-        )  # fmt: skip
+        evaluation = _on_masks(network, data, how, method, statistic, metric, **shared, steps=steps, controls=controls)
     console = plain_console()
     console.print(str(evaluation))
     about = {

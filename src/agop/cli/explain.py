@@ -33,6 +33,7 @@ def explain(
         ),
     ] = None,
     prior: options.Prior = None,
+    references: options.References = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanations"),
     target: Annotated[
         str | None, typer.Option(help="Class to explain, by name or number. Default: the predicted one.")
@@ -72,7 +73,7 @@ def explain(
         warn(f"skipped: {message}")
 
     statistic = None if prior is None else AGOP.load(prior)
-    methods = _methods(method, layer, statistic)
+    methods = _methods(method, layer, statistic, references)
     preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
     options.warn_if_preprocessing_differs(statistic, preprocessing)
     folders = _image_files(images, skip)
@@ -85,25 +86,30 @@ def explain(
     known = class_names(statistic, names, class_count, network)
     explainer = Explainer(
         network, methods, preprocessing, statistic, None if target is None else class_index(target, known), layer,
-        batch_size, known,
+        batch_size, known, references=options.load_references(references, preprocessing),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
-    folder = ExplanationFolder(outputs, explainer, options.manifest_source(model, weights, prior), labels, colouring)
+    source = options.manifest_source(model, weights, prior)
+    if references is not None:
+        source["references"] = str(references)
+    folder = ExplanationFolder(outputs, explainer, source, labels, colouring)
     for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
         folder.add(explained)
     folder.finish(skipped)
     _print_predictions(folder.predictions, known, out)
 
 
-def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None) -> list[str]:
+def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, references: Path | None) -> list[str]:
     """Names of the methods, without repeats. Raises for unknown ones and invalid options."""
     from agop import methods
     from agop.methods.base import takes_layer
 
     selected: list[str] = []
     for name in names or (["vanilla"] if prior is None else ["agop-weighted"]):
-        selected += methods.runnable(prior) if name == "all" else [name]
-    if layer is not None and not any(takes_layer(methods.get(name)) for name in selected):
+        every = methods.runnable(prior, with_references=references is not None)
+        selected += every if name == "all" else [name]
+    kinds = [methods.get(name) for name in selected]
+    if layer is not None and not any(takes_layer(kind) and not kind.uses_first_layer for kind in kinds):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")
     for name in selected:
         methods.create(name)

@@ -22,6 +22,7 @@ from agop.cli.list import list_
 from agop.cli.merge import merge
 from agop.cli.printing import print_any_name
 from agop.cli.report import report
+from agop.cli.sanity import sanity
 from agop.cli.show import show
 from agop.cli.stopping import sigterm_as_interrupt, stoppable
 from agop.errors import AGOPError
@@ -38,6 +39,7 @@ cli.command("merge")(merge)
 cli.command("show")(show)
 cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
+cli.command("sanity")(sanity)
 cli.command("app")(page)
 cli.command("list")(list_)
 cli.command("report")(report)

@@ -16,7 +16,7 @@ from agop.cli.preparation import ASSUMED, report_preprocessing, warn_if_random
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from agop.pictures.preprocessing import Preprocessing
     from agop.statistic.agop import AGOP
@@ -26,6 +26,14 @@ Model = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
+_MOST_REFERENCES = 200
+References = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of other images, for example training images, for expected-gradients and agop-expected. "
+        f"At most {_MOST_REFERENCES} of them are read, evenly spaced."
+    ),
+]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
 NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
@@ -144,6 +152,13 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
     different = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
     if different:
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
+
+
+def load_references(folder: Path | None, preprocessing: Preprocessing) -> Tensor | None:
+    """The reference images (M,C,H,W) of --references, prepared like all images."""
+    from agop.pictures.folders import load_some
+
+    return None if folder is None else load_some(folder, preprocessing, _MOST_REFERENCES)
 
 
 def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:

@@ -81,7 +81,7 @@ def _method(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> MethodSourc
     return MethodSource(
         ast.literal_eval(values["name"]),
         _first_line(node),
-        tuple(word for word in ("model", "prior") if ast.literal_eval(values[f"needs_{word}"])),
+        tuple(word for word in ("model", "prior", "references") if ast.literal_eval(values[f"needs_{word}"])),
         tuple(f"{name}={default}" for name, default in options.items()),
     )
 

@@ -16,6 +16,7 @@ from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
+from agop.explaining.references import check_references
 from agop.methods import Method
 from agop.methods.base import missing_layer
 from agop.metrics.base import Metric
@@ -42,13 +43,15 @@ def evaluate(
     steps: int | None = None,
     labels: Tensor | None = None,
     controls: bool = True,
+    references: Tensor | None = None,
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
     With labels (N,) the accuracy is also reported. With `controls`, two maps that don't depend on the model are scored
-    beside the methods: a blob in the centre, and the mean mask.
+    beside the methods: a blob in the centre, and the mean mask. `references` (M,C,H,W) are other images, for example
+    from the training data, for methods and metrics that take some.
     """
-    by_name = methods_by_name(methods, prior)
+    by_name = methods_by_name(methods, prior, references, images)
     metric_list = _metrics(metrics)
     if not by_name or not metric_list:
         raise InputError("nothing to evaluate: pass at least one method and one metric")
@@ -63,7 +66,7 @@ def evaluate(
     results = tuple(
         score(
             model, images, {kind: masks}, track(entries.items(), "evaluating"), metric_list, places,
-            target=target, batch_size=batch_size, signed=signed, steps=steps,
+            target=target, batch_size=batch_size, signed=signed, steps=steps, references=references,
         )
     )  # fmt: skip
     few = images[places]
@@ -74,13 +77,20 @@ def evaluate(
     return Evaluation(results, samples, prior, kind, correct, steps)
 
 
-def methods_by_name(methods: str | Method | Sequence[str | Method] | None, prior: AGOP | None) -> dict[str, Method]:
-    """Configured methods by name; by default all that can run."""
+def methods_by_name(
+    methods: str | Method | Sequence[str | Method] | None,
+    prior: AGOP | None,
+    references: Tensor | None,
+    images: Tensor,
+) -> dict[str, Method]:
+    """Configured methods by name; by default all that can run with the prior and the references for these images."""
     if methods is None:
-        methods = all_methods.runnable(prior)
+        methods = all_methods.runnable(prior, with_references=references is not None)
     by_name: dict[str, Method] = {}
     for item in [methods] if isinstance(methods, (str, Method)) else methods:
         method = resolve_method(item)  # raises before the first method runs
+        if method.needs_references:
+            check_references(method.name, references, images)
         name = item if isinstance(item, str) else method.name
         if name in by_name:
             raise InputError(f"{name} appears twice among the methods: evaluate two configurations in two calls")

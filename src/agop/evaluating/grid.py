@@ -73,15 +73,17 @@ def grid_pointing_game(
     seed: int = 0,
     layer: Layer = None,
     batch_size: int | None = None,
+    references: Tensor | None = None,
 ) -> GridEvaluation:
     """Share of each map in the cell of its class, on 2×2 grids of images (N,C,H,W) with labels (N,).
 
     The images of a grid have four classes, and the model classifies each of them correctly with P ≥ confidence. Each
     class of a grid is explained. An image is in one grid only, so few images give fewer than `grids` grids. With masks
-    (N,H,W) of the objects, maps are also scored against the object in the cell. A prior is repeated in each cell.
+    (N,H,W) of the objects, maps are also scored against the object in the cell. A prior is repeated in each cell, and
+    references (M,C,H,W) form grids of their own.
     """
     check_images(images)
-    by_name = methods_by_name(methods, prior)
+    by_name = methods_by_name(methods, prior, references, images)
     if not by_name:
         raise InputError("nothing to evaluate: pass at least one method")
     classes = checked_labels(labels, len(images)).cpu()
@@ -94,7 +96,7 @@ def grid_pointing_game(
     )
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     results, undefined = [], {}
-    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size):
+    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size, references):
         results.append(means_over_cells(parts))
         undefined[parts[0].method] = Counter(reason for part in parts for reason in part.undefined[CELL] if reason)
     return GridEvaluation(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from agop import metrics as all_metrics
-from agop.evaluating.grid_images import CELLS, Grids
+from agop.evaluating.grid_images import CELLS, Grids, joined
 from agop.evaluating.scoring import Entry, MethodScores, score
 from agop.methods.integrated_gradients import IntegratedGradients
 from agop.runs.gallery import spread
@@ -23,9 +23,17 @@ METRICS = {CELL: ("energy", "pointing_game"), OBJECT: ("average_precision",)}
 
 
 def cell_scores(
-    model: nn.Module, grids: Grids, entries: Iterable[tuple[str, Entry]], batch_size: int | None = None
+    model: nn.Module,
+    grids: Grids,
+    entries: Iterable[tuple[str, Entry]],
+    batch_size: int | None = None,
+    references: Tensor | None = None,
 ) -> Iterator[list[MethodScores]]:
-    """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept."""
+    """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept.
+
+    `references` (M,C,H,W) are single images. For a grid, they form grids of four different ones.
+    """
+    references = None if references is None else _grids_of(references)
     kinds = grids.masks(0)
     metrics = [all_metrics.get(name) for kind in kinds for name in METRICS[kind]]
     shown = spread(len(grids))
@@ -36,7 +44,7 @@ def cell_scores(
             for cell in range(len(CELLS))
             for result in score(
                 model, grids.images, grids.masks(cell), [pair], metrics, shown,
-                target=grids.classes[:, cell], batch_size=batch_size,
+                target=grids.classes[:, cell], batch_size=batch_size, references=references,
             )
         ]  # fmt: skip
 
@@ -101,3 +109,11 @@ def _in_each_cell(rows: Tensor) -> Tensor:
 def _repeated_tensor(values: Tensor) -> Tensor:
     """Values (…,2H,2W) from values (…,H,W)."""
     return values.repeat(*[1] * (values.ndim - 2), 2, 2)
+
+
+def _grids_of(references: Tensor) -> Tensor:
+    """Grids (M // 4,C,2H,2W) of reference images (M,C,H,W), each in one grid; at least one grid."""
+    count = max(1, len(references) // len(CELLS))
+    # The images of a grid are far apart: neighbours may be of one class.
+    places = torch.arange(len(CELLS) * count).reshape(len(CELLS), count).T % len(references)
+    return joined(references[places.to(references.device)])

@@ -11,7 +11,7 @@ from agop.metrics import Metric
 from agop.report.estimate import ANY, Estimate, Range
 from agop.report.numbers import interval, number
 from agop.report.winners import ABOVE, LEVEL, WON, marks
-from agop.runs.controls import is_control
+from agop.runs.controls import is_control, is_model_independent
 
 _WIDTH = 120
 _LEGEND = {
@@ -72,8 +72,15 @@ def score_lines(
     lines = [f"means over {unit} (N = {count:,}) with 95 % intervals", *_pieces(["", *scores], columns)]
     shown = "".join(text for column in columns for text in column)
     lines += [f"{mark} {meaning}" for mark, meaning in _LEGEND.items() if mark in shown]
-    controls = [method for method in scores if is_control(method)]
-    return [*lines, f"controls, which don't depend on the model: {', '.join(controls)}"] if controls else lines
+    return [*lines, *_control_lines([method for method in scores if is_control(method)])]
+
+
+def _control_lines(controls: list[str]) -> list[str]:
+    """Which of the methods are controls, and what they depend on."""
+    independent = [control for control in controls if is_model_independent(control)]
+    others = [control for control in controls if control not in independent]
+    lines = [f"controls, which don't depend on the model: {', '.join(independent)}"] if independent else []
+    return [*lines, f"controls, which depend on one layer only: {', '.join(others)}"] if others else lines
 
 
 def _estimate(values: Tensor, bounds: Range) -> Estimate | None:

@@ -69,7 +69,8 @@ def score(
 ) -> Iterator[MethodScores]:
     """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
 
-    Metrics query `scorer`, by default the model itself. `references` are other images, for metrics that take some.
+    Metrics query `scorer`, by default the model itself. `references` (M,C,H,W) are other images, for methods and
+    metrics that take some.
     """
 
     def all_scores(maps: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -89,7 +90,7 @@ def score(
 
     known: dict[bytes, dict[str, dict[str, Tensor]]] = {}
     for name, entry in entries:
-        maps, milliseconds = timed_maps(model, images, entry, target, batch_size)
+        maps, milliseconds = timed_maps(model, images, entry, target, batch_size, references)
         # Two methods with the same maps, such as vanilla and agop-local, are scored once.
         digest = hashlib.sha256(maps.detach().cpu().numpy().tobytes()).digest()
         if digest not in known:
@@ -102,16 +103,27 @@ def score(
 
 
 def timed_maps(
-    model: nn.Module, images: Tensor, entry: Entry, target: Target = None, batch_size: int | None = None
+    model: nn.Module,
+    images: Tensor,
+    entry: Entry,
+    target: Target = None,
+    batch_size: int | None = None,
+    references: Tensor | None = None,
 ) -> tuple[Tensor, float]:
     """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
+
+    def maps_of(images: Tensor, targets: Tensor | None) -> Tensor:
+        return explain(
+            model, images, entry.method, entry.prior, targets, entry.layer, batch_size,
+            references=references, nan="skip",
+        )  # fmt: skip
+
     targets = target_indices(target, len(images))
-    first = None if targets is None else targets[:1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
-        explain(model, images[:1], entry.method, entry.prior, first, entry.layer, batch_size, nan="skip")
+        maps_of(images[:1], None if targets is None else targets[:1])
     start = time.perf_counter()
-    maps = explain(model, images, entry.method, entry.prior, targets, entry.layer, batch_size, nan="skip")
+    maps = maps_of(images, targets)
     return maps, (time.perf_counter() - start) * 1e3 / len(images)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
+from agop.explaining.references import check_references
 from agop.methods import Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
@@ -27,15 +28,17 @@ def explain(
     layer: Layer = None,
     batch_size: int | None = None,
     *,
+    references: Tensor | None = None,
     nan: str = "raise",
     output: str = "predicted",
 ) -> Tensor:
     """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
 
     `target` is a class, one class per image, or None for the predicted class. `layer` is for methods that use a layer's
-    feature maps. `batch_size` bounds the images per forward pass, and so the memory. With nan="skip", an image whose
-    map isn't finite gets a map of NaN and a warning. With output="contrast", gradients are those of the target's
-    log-odds, its logit minus the log-sum-exp of the others, instead of its logit.
+    feature maps. `batch_size` bounds the images per forward pass, and so the memory. `references` (M,C,H,W) are other
+    images, for example from the training data, for methods that start from them. With nan="skip", an image whose map
+    isn't finite gets a map of NaN and a warning. With output="contrast", gradients are those of the target's log-odds,
+    its logit minus the log-sum-exp of the others, instead of its logit.
     """
     check_images(images)
     check_output(output)
@@ -45,7 +48,9 @@ def explain(
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     if method.needs_prior:
         _check_prior(method, prior, model, images, targets, output)
-    job = Job(images, targets, rows_for(images, batch_size, model), prior)
+    if method.needs_references:
+        check_references(method.name, references, images)
+    job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model:
         return _check_maps(method, method.maps(job), images)
     with probing(model, output) as probe:

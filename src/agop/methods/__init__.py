@@ -21,15 +21,21 @@ def names() -> list[str]:
     return registry.names()
 
 
-def runnable(prior: AGOP | None) -> list[str]:
-    """Names of the methods that can run with this prior, or without one."""
-    return [name for name in names() if not get(name).needs_prior or (prior is not None and not lacking(name, prior))]
+def runnable(prior: AGOP | None, *, with_references: bool = False) -> list[str]:
+    """Names of the methods that can run with this prior, or without one, and with or without reference images."""
+    return [name for name in names() if _has_all(get(name), prior, with_references)]
 
 
 def lacking(name: str, prior: AGOP) -> str | None:
     """What the method needs and the prior doesn't have, if there is such a thing."""
     missing = [part for part in get(name).prior_parts if getattr(prior, part) is None]
     return f"the prior has no {missing[0].replace('_', ' ')}" if missing else None
+
+
+def _has_all(method: type[Method], prior: AGOP | None, with_references: bool) -> bool:
+    if method.needs_references and not with_references:
+        return False
+    return not method.needs_prior or (prior is not None and lacking(method.name, prior) is None)
 
 
 def get(name: str) -> type[Method]:

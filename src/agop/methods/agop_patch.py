@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, PriorError
 from agop.methods.base import Job, Method
-from agop.methods.patches import pixel_means
+from agop.methods.patches import patch_maps
 from agop.model.layers import named_layer
-from agop.model.patch_layer import no_convolution_error, patch_outputs
+from agop.model.patch_layer import no_convolution_error
 from agop.statistic.agop import AGOP
 from agop.statistic.patch_matrix import square_root
 
@@ -32,21 +31,8 @@ class AGOPPatch(Method):
 
     def maps(self, job: Job) -> Tensor:
         weights = job.prior.weights.mean(dim=0)
-        maps = patch_maps(job)
+        maps = patch_maps(job.probe, job.images, _layer(job), _root(job.prior))
         return maps * weights.to(maps)
-
-
-def patch_maps(job: Job) -> Tensor:
-    """Mean of ‖S^½ o_p‖ over the patches that contain each pixel, (N,H,W)."""
-    layer, root = _layer(job), _root(job.prior)
-    outputs, input_shape = patch_outputs(job.probe, job.images, layer)
-    if outputs.shape[1] != len(root):
-        raise PriorError(
-            f"the prior's patch matrix is {len(root)}×{len(root)}, layer {job.prior.layer!r} of this model has "
-            f"{outputs.shape[1]} channels: compute a prior for this model with agop.fit"
-        )
-    norms = torch.einsum("de,nehw->ndhw", root.to(outputs), outputs).norm(dim=1)
-    return pixel_means(norms, layer, input_shape, job.images.shape[-2:])
 
 
 def _layer(job: Job) -> nn.Module:

@@ -26,8 +26,8 @@ registry: Registry[type[Method]] = Registry("method", first=PAPER)
 class Job:
     """Images (N,C,H,W) to explain for targets (N,), or for the predicted classes if None.
 
-    `rows` bounds the images per forward pass. `explain` sets the prior of a method with needs_prior, and the probe of
-    one with needs_model.
+    `rows` bounds the images per forward pass. `explain` sets the prior of a method with needs_prior, the probe of one
+    with needs_model, and the references of one with needs_references.
     """
 
     images: Tensor
@@ -35,6 +35,7 @@ class Job:
     rows: int
     given_prior: AGOP | None = None
     given_probe: Probe | None = None
+    given_references: Tensor | None = None
 
     @property
     def prior(self) -> AGOP:
@@ -49,6 +50,13 @@ class Job:
         if self.given_probe is None:
             raise InputError("this method uses the model: set needs_model = True in its class")
         return self.given_probe
+
+    @property
+    def references(self) -> Tensor:
+        """Other images (M,C,H,W), for example from the training data."""
+        if self.given_references is None:
+            raise InputError("this method needs reference images: pass references=")
+        return self.given_references
 
     def gradients(self) -> Tensor:
         """Gradients (N,C,H,W) of the target logits with respect to the images."""
@@ -66,6 +74,9 @@ class Method(ABC):
     needs_prior: ClassVar[bool] = False
     # Optional attributes of the AGOP that the method needs: patch_matrix, sketch.
     prior_parts: ClassVar[tuple[str, ...]] = ()
+    needs_references: ClassVar[bool] = False
+    # A method with a layer uses the first one by default, not the last block, to which `evaluate(layer=)` refers.
+    uses_first_layer: ClassVar[bool] = False
     # Without the model, a method gets all images at once, else at most `rows` of them.
     needs_model: ClassVar[bool] = True
 
@@ -94,8 +105,13 @@ class Method(ABC):
         return self
 
 
-def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]) -> Tensor:
-    """Mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images).
+def mean_gradients(
+    job: Job,
+    points: int,
+    point: Callable[[int, Tensor], Tensor],
+    term: Callable[[int, Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images), or of term(k, images, gradients).
 
     As many points share a pass as `rows` allows, so memory doesn't grow with points or images.
     """
@@ -106,8 +122,12 @@ def mean_gradients(job: Job, points: int, point: Callable[[int, Tensor], Tensor]
     total = torch.zeros_like(images, dtype=at_least_float32(images.dtype))
     for ks in _runs(points, points_per_pass):
         batch = torch.cat([point(k, images) for k in ks])
-        gradients = probe.gradients(batch, targets.repeat(len(ks))).values
-        total += gradients.reshape(len(ks), *images.shape).sum(dim=0)
+        gradients = probe.gradients(batch, targets.repeat(len(ks))).values.reshape(len(ks), *images.shape)
+        if term is None:
+            total += gradients.sum(dim=0)
+            continue
+        for k, gradient in zip(ks, gradients.to(total.dtype), strict=True):
+            total += term(k, images, gradient)
     return total / points
 
 
@@ -122,8 +142,9 @@ def takes_layer(method: Method | type[Method]) -> bool:
 
 
 def missing_layer(method: Method, layer: Any) -> Any:
-    """The layer for a method that takes one and has none; None for the others."""
-    return layer if takes_layer(method) and method.layer is None else None  # type: ignore[attr-defined]
+    """The layer for a method that takes one and has none, such as gradcam; None for the others."""
+    takes = takes_layer(method) and not method.uses_first_layer
+    return layer if takes and method.layer is None else None  # type: ignore[attr-defined]
 
 
 def check_positive(method: Method, field: str, value: float) -> None:

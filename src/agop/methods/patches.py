@@ -1,4 +1,4 @@
-"""Values of a layer's patches, as maps of pixels."""
+"""Norms of a layer's outputs at its patches, as maps of pixels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from agop.errors import PriorError
+from agop.model.patch_layer import patch_outputs
+from agop.model.probe import Probe
+
+
+def patch_maps(probe: Probe, images: Tensor, layer: nn.Module, root: Tensor | None = None) -> Tensor:
+    """Maps (N,H,W): mean of ‖R o_p‖ over the patches p that contain each pixel; of ‖o_p‖ without a root R (D,D).
+
+    o_p is the layer's output without bias. The model runs only up to the layer.
+    """
+    outputs, input_shape = patch_outputs(probe, images, layer)
+    if root is not None:
+        if outputs.shape[1] != len(root):
+            raise PriorError(
+                f"the prior's patch matrix is {len(root)}×{len(root)}, its layer has {outputs.shape[1]} channels "
+                "in this model: compute a prior for it with agop.fit"
+            )
+        outputs = torch.einsum("de,nehw->ndhw", root.to(outputs), outputs)
+    return pixel_means(outputs.norm(dim=1), layer, input_shape, images.shape[-2:])
 
 
 def pixel_means(values: Tensor, layer: nn.Module, input_shape: torch.Size, size: torch.Size) -> Tensor:

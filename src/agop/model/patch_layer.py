@@ -50,6 +50,14 @@ class PatchLayer:
         return grid if scale is None else grid * scale.to(grid)[:, None, None]
 
 
+def first_convolution(probe: Probe, image: Tensor) -> nn.Module | None:
+    """The patch matrix's default layer for one image (1,C,H,W); None if the model has no convolution."""
+    layer = PatchLayer(probe.model)
+    with layer.watched(probe.model):
+        probe.forward(probe.placed(image).requires_grad_())
+    return None if layer.name is None else probe.model.get_submodule(layer.name)
+
+
 def feature_grid(model: nn.Module, layer: nn.Module, features: Tensor, images: Tensor) -> Tensor:
     """A layer's output, or gradients of its shape, as maps (N,D,h,w), without class and register tokens."""
     prefix = prefix_tokens(model) if features.ndim == 3 else None

@@ -63,6 +63,7 @@ class Explainer:
     batch_size: int | None = None
     names: Sequence[str] = ()
     lenient: bool = False
+    references: Tensor | None = None
 
     def explained(self, files: Sequence[Path], skip: Skip, read: Read | None = None) -> Iterator[Explained]:
         """Yield one result per readable file, in order. `skip` gets a message per skipped file or method."""
@@ -95,7 +96,8 @@ class Explainer:
             nan = "skip" if self.lenient else "raise"
             try:
                 maps[name] = explain(
-                    self.model, inputs, name, self.prior, self.target, layer, self.batch_size, nan=nan
+                    self.model, inputs, name, self.prior, self.target, layer, self.batch_size,
+                    references=self.references, nan=nan,
                 )  # fmt: skip
             except AGOPError as error:
                 if not self.lenient:

@@ -11,7 +11,7 @@ from agop.report.claims.xai_tris import FIXED
 from agop.report.estimate import Estimate
 from agop.report.run import Run
 from agop.report.winners import best_methods, competing, first, headline, level
-from agop.runs.controls import CONTROLS
+from agop.runs.controls import CONTROLS, is_model_independent
 
 _LISTED = 4
 _WHERE = (
@@ -114,7 +114,8 @@ class _Group:
 
     def _controls(self, best: str) -> str:
         """The controls that score higher than the best method or aren't significantly different from it."""
-        above, beside = [], []
+        above: list[str] = []
+        beside: list[str] = []
         for control in (name for name in CONTROLS if name in self.run.spec.methods):
             score, lead = self.pooled(control), self.pooled(control, best)
             if score is None or lead is None:
@@ -123,10 +124,20 @@ class _Group:
                 beside.append(f"{control} ({score.mean:.2f})")
             elif lead.mean > 0:
                 above.append(f"{control} ({score.mean:.2f})")
-        better = "a model-independent control scores" if len(above) == 1 else "model-independent controls score"
-        equal = "a model-independent control is" if len(beside) == 1 else "model-independent controls are"
-        text = f", but {better} {'higher' if self.up else 'lower'}: {' and '.join(above)}" if above else ""
-        return text + (f", and {equal} not significantly worse: {' and '.join(beside)}" if beside else "")
+        better, equal = ("scores", "score"), ("is", "are")
+        text = (
+            f", but {_noun(above, better)} {'higher' if self.up else 'lower'}: {' and '.join(above)}" if above else ""
+        )
+        return text + (
+            f", and {_noun(beside, equal)} not significantly worse: {' and '.join(beside)}" if beside else ""
+        )
+
+
+def _noun(controls: Sequence[str], verbs: tuple[str, str]) -> str:
+    """What the controls, texts such as "random (0.33)", are, with the verb for one or several of them."""
+    independent = all(is_model_independent(control.partition(" ")[0]) for control in controls)
+    kind = "model-independent control" if independent else "control"
+    return f"a {kind} {verbs[0]}" if len(controls) == 1 else f"{kind}s {verbs[1]}"
 
 
 def _background(run: Run, scenario: str) -> str:

@@ -1,4 +1,7 @@
-"""Controls: maps that don't depend on the model. They are shown beside the methods and never compete for "best"."""
+"""Controls: maps that don't depend on the model, or on one layer only.
+
+They are shown beside the methods and never compete for "best".
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,21 @@ CONTROLS = {
     "x": "Control: the absolute values of the image.",
     "sobel": "Control: the edges of the image, by a Sobel filter.",
     "laplace": "Control: the second derivative of the image, by a Laplace filter.",
+    "activation-norm": "Control: the norm of the first convolution's outputs. It depends on that layer only, without "
+    "gradients.",
     "centre": "Control: a Gaussian blob in the middle, the same for every image.",
     "mean-mask": "Control: the mean mask of the training data, the same for every image.",
 }
 
 
+_OF_THE_MODEL = ("activation-norm",)
+
+
 def is_control(method: str) -> bool:
     """True for a control, also one with options: random:seed=3."""
     return method.partition(":")[0] in CONTROLS
+
+
+def is_model_independent(control: str) -> bool:
+    """True for a control that doesn't depend on the model at all."""
+    return control.partition(":")[0] not in _OF_THE_MODEL

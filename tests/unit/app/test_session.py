@@ -20,10 +20,12 @@ def test_methods_that_need_a_prior_are_offered_only_with_one(session):
     assert session.offered() == agop.methods.runnable(session.explainer.prior)
     assert {"agop-weighted", "agop-global"} <= set(session.offered())
     without = load_session(**example.ARGUMENTS | {"prior": None})
-    assert without.offered() == [name for name in agop.methods.names() if not agop.methods.get(name).needs_prior]
+    assert without.offered() == [name for name in session.offered() if not agop.methods.get(name).needs_prior]
     assert not {"agop-weighted", "agop-global"} & set(without.offered())
     with pytest.raises(InputError, match="agop-weighted can't run, there is no AGOP file"):
         without.explain(example.images(), ["vanilla", "agop-weighted"])
+    with pytest.raises(InputError, match="expected-gradients needs reference images"):
+        session.explain(example.images(), ["expected-gradients"])
 
 
 def test_unknown_methods_and_no_methods_raise(session):

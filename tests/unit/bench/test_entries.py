@@ -46,6 +46,13 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert baselines["blurred"](noisy).std() < 0.6 * noisy.std()
 
 
+def test_layers_are_those_of_gradcam_and_of_variants(entries):
+    assert entries.layers(["gradcam", "gradcam@layer2", "vanilla"]) == {"layer4", "layer2"}
+    assert entries.layers(["gradcam", "activation-norm"]) == {"layer4"}
+    assert entries.entry("activation-norm").layer is None
+    assert entries.entry("activation-norm@layer1").layer == "layer1"
+
+
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [

@@ -14,7 +14,7 @@ from agop.runs.spec import RunSpec
 from agop.scenarios import Recipe, Scenario, Split
 from tests.unit.evaluating.test_grid import IMAGES, LABELS, MASKS, SIDE, ChannelEnergy
 
-METHODS = ("vanilla", "sobel", "centre", "agop-weighted", "integrated-gradients@mean")
+METHODS = ("vanilla", "sobel", "centre", "agop-weighted", "integrated-gradients@mean", "expected-gradients:samples=3")
 METRICS = ("energy", "pointing_game", "average_precision", "deletion")
 
 

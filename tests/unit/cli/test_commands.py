@@ -85,6 +85,36 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
     torch.testing.assert_close(load_file(folder / "one" / "maps.safetensors"), expected)
 
 
+def test_references_are_prepared_like_the_images(folder):
+    """A folder of images of another size, without the unreadable one."""
+    save(folder / "others" / "1.png", np.full((16, 16), 200))
+    (folder / "others" / "2.png").write_text("text")
+    arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--out", "expected")
+    method = ("--method", "expected-gradients:samples=3")
+    assert "2.png" in run_checked(*arguments, *method, "--references", "others", folder=folder).stderr
+    model, image = load_model(MODEL[0], folder / "w.pt"), HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None]
+    references = HOW.tensor(HOW.picture(folder / "others" / "1.png"))[None]
+    expected = agop.explain(model, image, method[1], references=references)
+    torch.testing.assert_close(load_file(folder / "expected" / "maps.safetensors")[method[1]], expected)
+    assert json.loads((folder / "expected" / "manifest.json").read_text())["references"] == "others"
+    assert "pass references= " in error_of(*arguments, *method, folder=folder)
+    (folder / "others" / "1.png").write_text("text")
+    error = error_of(*arguments, *method, "--references", "others", folder=folder)
+    assert "none of 2 files in others could be read" in error
+
+
+def test_sanity_prints_a_table_per_method(folder):
+    arguments = ("sanity", MODEL[0], "data", *MODEL[1:], "--images", "7", "--steps", "2")
+    assert "rank correlation of vanilla maps" in run_checked(*arguments, folder=folder).stdout
+    methods = ("--method", "agop-global", "--method", "expected-gradients:samples=2")
+    more = ("--prior", "prior.safetensors", "--references", "data")
+    output = run_checked(*arguments, *methods, *more, folder=folder).stdout
+    assert output.count("means over 7 images with 95 % intervals") == 2
+    assert "down to fc " in output
+    assert "model-independent given the prior" in output
+    assert "known: random" in error_of(*arguments, "--method", "zzz", folder=folder)
+
+
 def test_several_methods_make_a_sheet_and_equal_names_keep_their_folders(folder):
     save(folder / "twin" / "001.png", np.full((12, 20), 90))
     result = run_checked(
@@ -110,8 +140,9 @@ def test_all_methods_and_options_in_their_names(folder):
     methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
     assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(None)]
     assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
-    run_checked(*arguments, "all", "--prior", "prior.safetensors", "--out", "all", folder=folder)
-    runnable = agop.methods.runnable(agop.AGOP.load(folder / "prior.safetensors"))
+    more = ("--prior", "prior.safetensors", "--references", "data")
+    run_checked(*arguments, "all", *more, "--out", "all", folder=folder)
+    runnable = agop.methods.runnable(agop.AGOP.load(folder / "prior.safetensors"), with_references=True)
     assert set(runnable) < load_file(folder / "all" / "maps.safetensors").keys()
 
 
@@ -201,7 +232,8 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_m
     test = images_and_masks
     result = run_checked(
         "evaluate", MODEL[0], "images", "masks", *MODEL[1:], "--prior", "prior.safetensors", "--method", "vanilla",
-        "--method", "agop-global", "--metric", "energy", "--out", "evaluated", folder=folder,
+        "--method", "agop-global", "--method", "expected-gradients", "--references", "data", "--metric", "energy",
+        "--out", "evaluated", folder=folder,
     )  # fmt: skip
     assert "page: agop report evaluated" in result.stdout
     assert f"In short: {advice(Run(folder / 'evaluated'))}\n" in result.stdout
@@ -209,6 +241,7 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_m
     rows = [json.loads(line) for line in (folder / "evaluated" / "rows.jsonl").read_text().splitlines()]
     energy = {row["method"]: row["value"] for row in rows if row["metric"] == "energy"}
     prior = agop.AGOP.load(folder / "prior.safetensors")
+    assert energy["expected-gradients"] > 0
     assert energy["agop-global"] == pytest.approx(
         float(agop.metrics.energy(prior.map.expand(20, 8, 8), test.masks[:20]).mean()), abs=1e-6
     )

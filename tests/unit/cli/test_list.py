@@ -19,7 +19,8 @@ def test_methods_are_those_of_the_registry():
     assert {source.name: source.description for source in sources} == agop.methods.descriptions(names)
     for source in sources:
         method = agop.methods.get(source.name)
-        assert ("model" in source.needs, "prior" in source.needs) == (method.needs_model, method.needs_prior)
+        needs = {"model": method.needs_model, "prior": method.needs_prior, "references": method.needs_references}
+        assert source.needs == tuple(word for word, needed in needs.items() if needed)
         assert [option.partition("=")[0] for option in source.options] == [field.name for field in fields(method)]
     options = {source.name: source.options for source in sources}
     assert options["smoothgrad"] == ("samples=50", "sigma=0.15", "seed=0")

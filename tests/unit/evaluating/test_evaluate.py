@@ -59,11 +59,23 @@ def test_scores_equal_those_of_explain_and_the_metrics(model, prior):
 
 
 def test_default_is_every_runnable_method_and_every_metric(model, prior):
-    every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False)
-    assert list(every.scores) == agop.methods.runnable(prior)
+    every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False, references=IMAGES)
+    assert list(every.scores) == agop.methods.runnable(prior, with_references=True)
     without = agop.evaluate(model, IMAGES, MASKS)
     assert list(without.scores)[: -len(FIXED_MAPS)] == agop.methods.runnable(None)
+    assert {"agop-weighted", "agop-global", "expected-gradients"} <= set(agop.methods.names()) - set(without.scores)
     assert list(without.scores["vanilla"]) == metrics.default_names()
+
+
+def test_references_are_for_methods_and_metrics(model):
+    references = zoo.images(8, seed=9)
+    scores = evaluate(model, methods="expected-gradients", metrics=["energy", "srg"], references=references).scores
+    maps = agop.explain(model, IMAGES, "expected-gradients", references=references)
+    assert torch.equal(scores["expected-gradients"]["energy"], metrics.energy(maps, MASKS))
+    expected = metrics.srg(model, IMAGES, maps, references=references)
+    torch.testing.assert_close(scores["expected-gradients"]["srg"], expected)
+    with pytest.raises(InputError, match="expected-gradients needs reference images"):
+        evaluate(model, methods=["vanilla", "expected-gradients"])
 
 
 def test_controls_are_scored_beside_the_methods(model, tmp_path):

@@ -181,6 +181,19 @@ def test_baseline_image_is_repeated_in_each_cell():
     torch.testing.assert_close(plain, image)
 
 
+def test_references_form_grids_of_different_images():
+    method = agop.methods.ExpectedGradients(samples=4)
+    scores = play([method], grids=3, references=IMAGES[:9]).scores["expected-gradients"]["energy"]
+    grids = make_grids(MODEL, IMAGES, LABELS, grids=3)
+    references = joined(IMAGES[torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]])])
+    shares = []
+    for cell in range(4):
+        maps = agop.explain(MODEL, grids.images, method, target=grids.classes[:, cell], references=references)
+        shares.append(agop.metrics.energy(maps, grids.masks(cell)[CELL]))
+    torch.testing.assert_close(scores, torch.stack(shares).nanmean(0))
+    assert play([method], grids=1, references=IMAGES[:1]).scores  # one image in all cells
+
+
 def test_undefined_maps_are_skipped_and_counted():
     images = IMAGES.clone()
     images[LABELS == 0] = 0

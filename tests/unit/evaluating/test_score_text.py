@@ -44,7 +44,9 @@ def test_table_shows_directions_the_number_of_images_and_what_the_marks_mean(eva
     assert "↓ lower is better" in lines
     assert any(line.startswith("≈ not significantly different from it") for line in lines)
     (controls,) = (line for line in lines if line.startswith("controls, which don't depend on the model: "))
-    assert set(controls.partition(": ")[2].split(", ")) == set(CONTROLS)
+    independent = set(controls.partition(": ")[2].split(", "))
+    assert independent | {"activation-norm"} == set(CONTROLS)
+    assert "controls, which depend on one layer only: activation-norm" in lines
 
 
 def test_wide_table_is_split_by_columns():

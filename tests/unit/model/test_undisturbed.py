@@ -72,7 +72,8 @@ def test_explain_changes_nothing(kind, method):
     before = state_of(model)
     with warnings.catch_warnings(), torch.inference_mode(kind == "in-place"):
         warnings.simplefilter("ignore")
-        agop.explain(model, images, method, with_patch_matrix(model), layer=layer, batch_size=2)
+        prior = with_patch_matrix(model)
+        agop.explain(model, images, method, prior, layer=layer, batch_size=2, references=images[:2])
     assert_same(before, state_of(model))
     assert torch.equal(images, before_images)
     assert not images.requires_grad
@@ -197,7 +198,7 @@ def test_call_that_raises_changes_nothing(method):
     layer = "body.0" if method.startswith("gradcam") else None
     before = state_of(model)
     with pytest.raises(ValueError, match="in the middle"):
-        agop.explain(model, zoo.images(), method, PRIOR, layer=layer)
+        agop.explain(model, zoo.images(), method, PRIOR, layer=layer, references=zoo.images(2))
     with pytest.raises(ValueError, match="in the middle"):
         agop.AGOPTrainingHook(model).step(zoo.images(), torch.zeros(5).long())
     assert_same(before, state_of(model))

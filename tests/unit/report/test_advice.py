@@ -73,6 +73,10 @@ def test_advice_ignores_correlated_backgrounds(tmp_path):
     ("control", "ending"),
     [
         ({"centre": [0.5, 0.6, 0.5]}, "but a model-independent control scores higher: centre (0.53)."),
+        (
+            {"centre": [0.5, 0.6, 0.5], "activation-norm": [0.6, 0.7, 0.6]},
+            "but controls score higher: activation-norm (0.63) and centre (0.53).",
+        ),
         ({"random": [0.4, 0.3, 0.3]}, "and a model-independent control is not significantly worse: random (0.33)."),
     ],
 )
