@@ -78,6 +78,7 @@ class Pupil:
             snapshot_every=every,
             snapshot_dir=task.folder / "snapshots",
             per_class=True,
+            layer=getattr(task.scenario.network, "patch_layer", None),
         )
         return cls(model, task, hook, attempts)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from agop.bench.pupil import Pupil, optimizer_for
 from agop.errors import InputError
-from agop.model.probe import Gradients, derivative
+from agop.model.probe import Gradients, derivatives
 from agop.model.targets import predicted
 from agop.scenarios import Recipe
 
@@ -21,10 +21,11 @@ Together = Callable[[Weights, Tensor], Tensor]
 CHECKPOINT_SECONDS = 20.0
 
 
-def train_stacked(
-    pupils: Sequence[Pupil], together: Together, recipe: Recipe, epochs: int, until: int
-) -> Iterator[float]:
-    """Like `train_epochs` for each network, but all share one forward pass and two backward passes per step."""
+def train_stacked(pupils: Sequence[Pupil], network: Any, recipe: Recipe, epochs: int, until: int) -> Iterator[float]:
+    """Like `train_epochs` for each network, but all share one forward pass and two backward passes per step.
+
+    They are of one class `network`, which has a `stacked_forward`.
+    """
     if recipe.flips or recipe.best or recipe.schedule != "cosine":
         raise InputError(
             "networks trained together need the cosine schedule, without flips or a best epoch: change the recipe"
@@ -43,7 +44,7 @@ def train_stacked(
         orders = torch.stack([torch.randperm(labels.shape[1], generator=pupil.order(epoch)) for pupil in pupils])
         for rows in torch.split(orders, recipe.batch, dim=1):
             truth = labels[which, rows]
-            gradients = _backward(together, weights, images[which, rows], truth)
+            gradients = _backward(network, weights, images[which, rows], truth)
             for pupil, own_gradients, own_labels in zip(pupils, gradients, truth, strict=True):
                 pupil.hook.add(own_gradients, own_labels)
             optimizer.step()
@@ -82,17 +83,24 @@ def _joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**first, "state": moments}
 
 
-def _backward(together: Together, weights: Weights, images: Tensor, labels: Tensor) -> list[Gradients]:
+def _backward(network: Any, weights: Weights, images: Tensor, labels: Tensor) -> list[Gradients]:
     """Set the weights' gradients of each network's mean loss. Returns the gradients of the images per network."""
     leaf = images.flatten(0, 1).requires_grad_()
-    logits = together(weights, leaf.reshape(images.shape)).flatten(0, 1)
+    inputs = [leaf]
+    if hasattr(network, "patch_outputs"):
+        shape = (len(images), *network.patch_outputs, labels.shape[1])
+        inputs.append(images.new_zeros(1).expand(shape).requires_grad_())
+    logits = network.stacked_forward(weights, leaf.reshape(images.shape), *inputs[1:]).flatten(0, 1)
     loss = nn.functional.cross_entropy(logits, labels.flatten(), reduction="sum") / labels.shape[1]
     weight_gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True)
     for weight, gradient in zip(weights.values(), weight_gradients, strict=True):
         weight.grad = gradient
     targets = predicted(logits.detach())
-    parts = (derivative(logits, targets, leaf), logits.detach(), targets)
-    return [Gradients(*part) for part in zip(*(torch.split(p, labels.shape[1]) for p in parts), strict=True)]
+    values, *deltas = derivatives(logits, targets, inputs)
+    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets)]
+    # (S,D,P,N), one (N,D,P,1) for each network.
+    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas]
+    return [Gradients(*own) for own in zip(*parts, strict=True)]
 
 
 class StackOfOne(nn.Module):

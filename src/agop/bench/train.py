@@ -49,11 +49,10 @@ def _train_all(pupils: Sequence[Pupil], epochs: int, until: int) -> Iterator[flo
     done = 0
     for stack in _stacks(pupils):
         scenario = stack[0].task.scenario
-        together = getattr(scenario.network, "stacked_forward", None)
-        if together is None:
+        if stack_key(scenario) is None:
             fractions = train_epochs(stack[0], scenario.recipe, epochs, until)
         else:
-            fractions = train_stacked(stack, together, scenario.recipe, epochs, until)
+            fractions = train_stacked(stack, scenario.network, scenario.recipe, epochs, until)
         for fraction in fractions:
             yield (done + len(stack) * fraction) / len(pupils)
         done += len(stack)

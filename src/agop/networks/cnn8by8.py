@@ -16,6 +16,10 @@ class CNN8by8(nn.Module):
     The convolutions' maps are 9×9, 5×5, 3×3 and 2×2; the paper's GradCAM uses the third, `conv3`.
     """
 
+    # The layer of the patch matrix, and the shape of `outputs` below: channels, and positions that the pooling uses.
+    patch_layer = "conv1"
+    patch_outputs = (4, 64)
+
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 4, kernel_size=2, padding=1)
@@ -32,11 +36,16 @@ class CNN8by8(nn.Module):
         return logits
 
     @staticmethod
-    def stacked_forward(weights: Mapping[str, Tensor], images: Tensor) -> Tensor:
-        """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8)."""
+    def stacked_forward(weights: Mapping[str, Tensor], images: Tensor, outputs: Tensor | None = None) -> Tensor:
+        """Logits (S,N,2) of S networks with stacked weights (S,…), each on its own images (S,N,1,8,8).
+
+        The gradient with respect to `outputs` (S,4,64,N), whose values don't matter, is that with respect to the first
+        convolution's outputs, at the positions that the pooling uses.
+        """
         x = images.permute(0, 2, 3, 4, 1)
         for name in ("conv1", "conv2", "conv3", "conv4"):
-            x = _Block.apply(x, weights[f"{name}.weight"], weights[f"{name}.bias"])  # type: ignore[no-untyped-call]
+            parts = (x, weights[f"{name}.weight"], weights[f"{name}.bias"], outputs if name == "conv1" else None)
+            x = _Block.apply(*parts)  # type: ignore[no-untyped-call]
         logits = torch.baddbmm(weights["fc.bias"][:, :, None], weights["fc.weight"], x.flatten(1, 3))
         return logits.transpose(1, 2)
 
@@ -49,16 +58,16 @@ class _Block(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Maps (S,D,h,w,N) with weights (S,D,C,2,2) and biases (S,D)."""
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, outputs: Tensor | None) -> Tensor:
+        """Maps (S,D,h,w,N) with weights (S,D,C,2,2) and biases (S,D). `outputs` gets the convolution's gradient."""
         networks, channels, height, width, samples = x.shape
         padded = functional.pad(x, (0, 0, 1, 1, 1, 1))
         patches = torch.stack([padded[part] for part in _parts(height, width)], dim=2).reshape(
             networks, channels * 4, -1
         )
         size = ((height + 1) // 2, (width + 1) // 2)
-        outputs = torch.baddbmm(bias[:, :, None], weight.flatten(2), patches)
-        a, b, c, d = outputs.reshape(networks, -1, 4, *size, samples).unbind(2)
+        values = torch.baddbmm(bias[:, :, None], weight.flatten(2), patches)
+        a, b, c, d = values.reshape(networks, -1, 4, *size, samples).unbind(2)
         upper, lower = torch.maximum(a, b), torch.maximum(c, d)
         maps = torch.maximum(upper, lower).relu_()
         if any(ctx.needs_input_grad):
@@ -70,16 +79,17 @@ class _Block(torch.autograd.Function):
         return maps
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradients of the inputs, the weights and the biases."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of the inputs, the weights, the biases and the convolution's outputs."""
         patches, weight, chosen = ctx.saved_tensors
         outputs = (gradients[0][:, :, None] * chosen).flatten(2)
         inputs = weights = biases = None
+        by_sample = outputs.unflatten(2, (-1, chosen.shape[-1])) if ctx.needs_input_grad[3] else None
         if ctx.needs_input_grad[0]:
             inputs = _folded(weight.flatten(2).transpose(1, 2) @ outputs, chosen.shape[-1], *ctx.size)
         if ctx.needs_input_grad[1]:
             weights, biases = (outputs @ patches.transpose(1, 2)).reshape(weight.shape), outputs.sum(2)
-        return inputs, weights, biases
+        return inputs, weights, biases, by_sample
 
 
 def _parts(height: int, width: int) -> list[tuple[Any, ...]]:

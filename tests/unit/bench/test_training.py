@@ -55,6 +55,8 @@ def test_network_equals_those_trained_alone_and_by_the_plain_loop_with_the_hook(
     assert torch.equal(beside.prior.diagonal, alone.prior.diagonal)
     (slow,) = train(tasks(plain, (1,), tmp_path / "c"), 8, ignore)
     torch.testing.assert_close(beside.prior.diagonal, slow.prior.diagonal, rtol=1e-3, atol=1e-9)
+    torch.testing.assert_close(beside.prior.patch_matrix, slow.prior.patch_matrix, rtol=1e-3, atol=1e-9)
+    assert beside.prior.layer == slow.prior.layer == "conv1"
     for name, value in beside.model.state_dict().items():
         torch.testing.assert_close(value, slow.model.state_dict()[name], rtol=1e-3, atol=1e-5)
     assert beside.prior.count == alone.prior.count == slow.prior.count
@@ -130,7 +132,7 @@ def test_networks_of_several_scenarios_train_together_and_resume_from_their_chec
     whole = train(both(tmp_path / "whole"), 4, ignore)
     pupils = [Pupil.starting(task) for task in both(tmp_path / "cut")]
     for stack, until in ((pupils[:1], 0.4), (pupils[1:], 0.7)):  # one epoch, and two
-        for done in train_stacked(stack, CNN8by8.stacked_forward, recipe, 4, 4):
+        for done in train_stacked(stack, CNN8by8, recipe, 4, 4):
             if done > until:
                 break
     assert [Pupil.starting(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]

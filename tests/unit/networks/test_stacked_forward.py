@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from agop.bench.stacked import stacked
+from agop.model.captured import captured
 from agop.networks import LLR, CNN8by8, MLP8by8
 
 NETWORKS = {CNN8by8: 234, MLP8by8: 2762, LLR: 128}
@@ -35,3 +36,18 @@ def logits_and_gradients(network, models, images):
     weights = stacked(models)
     logits = network.stacked_forward(weights, images)
     return logits, torch.autograd.grad(logits.square().sum(), list(weights.values()))
+
+
+def test_gradient_of_the_outputs_is_that_of_the_first_convolution():
+    torch.manual_seed(0)
+    models, images = [CNN8by8() for _ in range(2)], torch.randn(2, 5, 1, 8, 8)
+    outputs = torch.zeros(2, *CNN8by8.patch_outputs, 5).requires_grad_()
+    logits = CNN8by8.stacked_forward(stacked(models), images, outputs)
+    (deltas,) = torch.autograd.grad(logits[..., 0].sum(), outputs)
+    for model, batch, own in zip(models, images, deltas, strict=True):
+        with captured([model.get_submodule(CNN8by8.patch_layer)]) as maps:
+            alone = model(batch)
+        (expected,) = torch.autograd.grad(alone[:, 0].sum(), list(maps.values()))
+        # Other positions, in another order: the products over all positions of each sample are the same.
+        grams = torch.einsum("dpn,epn->nde", own, own)
+        torch.testing.assert_close(grams, torch.einsum("ndhw,nehw->nde", expected, expected))
