@@ -20,8 +20,8 @@ from agop.model.default_layer import default_layer
 from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
-# The exponent of V rises from 0 to 8 while the concentration of V rises from 0.25 to 0.45.
-_EXPONENT, _FLAT, _CONCENTRATED = 8.0, 0.25, 0.45
+# The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
+_EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 
@@ -31,7 +31,7 @@ class WhereWhatWhich(ReferenceMethod):
     """Where × what × which: places, patterns and class evidence that the model relies on, multiplied.
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
-      gradients move with the object, V is nearly flat and takes no part: its concentration
+      gradients move with the object, V is nearly even and takes no part: its unevenness
       κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1).
     - what: the mean of ‖S^½ (o_p − mean o)‖ over the patches p that contain the pixel, the patterns of the first layer
       on which it relies. Needs a prior with a patch matrix.
@@ -72,8 +72,8 @@ class WhereWhatWhich(ReferenceMethod):
 
     def _where(self, job: Job, classes: Tensor) -> Tensor:
         weights = job.prior.weights_for(classes).mean(dim=1)
-        flat = weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
-        exponent = _EXPONENT * ((1 - flat - _FLAT) / (_CONCENTRATED - _FLAT)).clamp(0, 1)
+        unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
+        exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)
         return weights ** exponent[:, None, None]
 
     def _what(self, job: Job, classes: Tensor) -> Tensor | None:
