@@ -97,9 +97,9 @@ def _backward(network: Any, weights: Weights, images: Tensor, labels: Tensor) ->
         weight.grad = gradient
     targets = predicted(logits.detach())
     values, *deltas = derivatives(logits, targets, inputs)
-    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets)]
+    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets) if part is not None]
     # (S,D,P,N), one (N,D,P,1) for each network.
-    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas]
+    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas if part is not None]
     return [Gradients(*own) for own in zip(*parts, strict=True)]
 
 

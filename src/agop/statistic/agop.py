@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _OPTIONAL = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "references")
 
 
+# Samples of a class from which its own part of the statistic is used.
+ENOUGH_SAMPLES = 100
+
+
 @dataclass(frozen=True, eq=False)
 class AGOP:
     """diag(M) (C,H,W) of a model, optionally per class (K,C,H,W), with the sample count and the provenance.
@@ -117,6 +121,31 @@ class AGOP:
     def weights(self) -> Tensor:
         """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0..1: the weights of AGOP-Weighted."""
         return (self.diagonal / self._maximum()).sqrt()
+
+    def weights_for(self, classes: Tensor) -> Tensor:
+        """V (N,C,H,W) for maps of these classes (N,), from diag(M) for each class."""
+        self._maximum()
+        indices: list[int] = classes.tolist()
+        weights = {index: self._class_weights(index) for index in set(indices)}
+        return torch.stack([weights[index] for index in indices])
+
+    def _class_weights(self, index: int) -> Tensor:
+        diagonal = self._halfway(self.diagonal, self.class_diagonals, index)
+        return (diagonal / diagonal.max()).sqrt()
+
+    def patch_matrix_for(self, index: int) -> Tensor | None:
+        """S (D,D) for maps of this class."""
+        matrix = self.patch_matrix
+        return None if matrix is None else self._halfway(matrix, self.class_patch_matrices, index)
+
+    def _halfway(self, whole: Tensor, by_class: Tensor | None, index: int) -> Tensor:
+        """The mean of a class's own part and that of all samples; that of all samples if the class has few of them.
+
+        Halfway, because a class shares most of its evidence with the others.
+        """
+        if by_class is None or self.class_counts is None or self.class_counts[index] < ENOUGH_SAMPLES:
+            return whole
+        return (whole + by_class[index]) / 2
 
     @cached_property
     def map(self) -> Tensor:
