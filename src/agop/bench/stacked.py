@@ -43,10 +43,10 @@ def train_stacked(pupils: Sequence[Pupil], network: Any, recipe: Recipe, epochs:
     for epoch in range(start, until):
         orders = torch.stack([torch.randperm(labels.shape[1], generator=pupil.order(epoch)) for pupil in pupils])
         for rows in torch.split(orders, recipe.batch, dim=1):
-            truth = labels[which, rows]
-            gradients = _backward(network, weights, images[which, rows], truth)
-            for pupil, own_gradients, own_labels in zip(pupils, gradients, truth, strict=True):
-                pupil.hook.add(own_gradients, own_labels)
+            batch, truth = images[which, rows], labels[which, rows]
+            gradients = _backward(network, weights, batch, truth)
+            for pupil, *own in zip(pupils, gradients, truth, batch, strict=True):
+                pupil.hook.add(*own)
             optimizer.step()
             for pupil in pupils:
                 pupil.note()

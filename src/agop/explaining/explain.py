@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
-from agop.explaining.references import check_references
+from agop.explaining.references import references_for
 from agop.methods import Job, Method
 from agop.methods.base import product, takes_layer
 from agop.model.layers import Layer
@@ -67,10 +67,11 @@ def explain(
 
     `target` is a class, one class per image, or None for the predicted class. `layer` is for methods that use a layer's
     feature maps. `batch_size` bounds the images per forward pass, and so the memory. `references` (M,C,H,W) are other
-    images, for example from the training data, for methods that start from them. With nan="skip", an image whose map
-    isn't finite gets a map of NaN and a warning. With output="contrast", gradients are those of the target's log-odds,
-    its logit minus the log-sum-exp of the others, instead of its logit. With factors=True, the result is the maps and
-    a dict of their factors (N,H,W), for a method whose maps are a product, such as `agop`.
+    images, for example from the training data, for methods that start from them; by default those of the prior. With
+    nan="skip", an image whose map isn't finite gets a map of NaN and a warning. With output="contrast", gradients are
+    those of the target's log-odds, its logit minus the log-sum-exp of the others, instead of its logit. With
+    factors=True, the result is the maps and a dict of their factors (N,H,W), for a method whose maps are a product,
+    such as `agop`.
     """
     check_images(images)
     check_output(output)
@@ -78,10 +79,12 @@ def explain(
     targets = target_indices(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
+    if prior is not None and not isinstance(prior, AGOP):
+        raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     if method.needs_prior:
         _check_prior(method, prior, model, images, targets, output)
     if method.needs_references:
-        check_references(method.name, references, images)
+        references = references_for(method.name, references, prior, images)
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
         return _check_maps(method, method.maps(job), images)
@@ -133,14 +136,12 @@ def resolve_method(method: Any, layer: Layer = None) -> Method:
 
 
 def _check_prior(
-    method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
+    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
 ) -> None:
     if prior is None:
         raise PriorError(
             f"{method.name} needs a prior: create one with agop.fit or `agop fit`, and pass prior= or --prior"
         )
-    if not isinstance(prior, AGOP):
-        raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)
     if prior.provenance.output != output:
         warn(
