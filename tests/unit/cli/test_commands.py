@@ -81,7 +81,7 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
     images = torch.stack([HOW.tensor(HOW.picture(folder / entry["file"])) for entry in manifest["images"]])
     assert images.shape == (31, 1, 8, 8)
     prior = agop.AGOP.load(folder / "prior.safetensors")
-    expected = {"agop-weighted": agop.explain(load_model(MODEL[0], folder / "w.pt"), images, "agop-weighted", prior)}
+    expected = {"agop": agop.explain(load_model(MODEL[0], folder / "w.pt"), images, "agop", prior)}
     torch.testing.assert_close(load_file(folder / "one" / "maps.safetensors"), expected)
 
 
