@@ -30,7 +30,7 @@ _MOST_REFERENCES = 200
 References = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of other images, for example training images, for expected-gradients and agop-expected. "
+        help="Folder of other images, for example training images, for methods that start from them, such as agop. "
         f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior."
     ),
 ]

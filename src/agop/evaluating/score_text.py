@@ -80,7 +80,7 @@ def _control_lines(controls: list[str]) -> list[str]:
     independent = [control for control in controls if is_model_independent(control)]
     others = [control for control in controls if control not in independent]
     lines = [f"controls, which don't depend on the model: {', '.join(independent)}"] if independent else []
-    return [*lines, f"controls, which depend on one layer only: {', '.join(others)}"] if others else lines
+    return [*lines, f"controls, which depend on the model in part: {', '.join(others)}"] if others else lines
 
 
 def _estimate(values: Tensor, bounds: Range) -> Estimate | None:

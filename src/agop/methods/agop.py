@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError, LayerError
-from agop.methods.agop_patch import class_patch_maps, prior_layer
 from agop.methods.base import Job, product
-from agop.methods.channels import sum_channels
-from agop.methods.gradcam import GradCAM
+from agop.methods.channels import edges, sum_channels
+from agop.methods.layer_method import mean_gradient, weighted_maps
 from agop.methods.patches import patch_maps
+from agop.methods.prior_patches import class_patch_maps, prior_layer
 from agop.methods.reference_method import ReferenceMethod
-from agop.methods.sobel import Sobel
 from agop.model.default_layer import default_layer
 from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
 
@@ -78,7 +77,7 @@ class WhereWhatWhich(ReferenceMethod):
 
     def _what(self, job: Job, classes: Tensor) -> Tensor | None:
         if self.what == "sobel":
-            return Sobel().maps(job)
+            return edges(job.images)
         if self.what == "mean-difference":
             return sum_channels(job.images - job.references.mean(dim=0))
         if job.prior.patch_matrix is None:
@@ -98,7 +97,7 @@ class WhereWhatWhich(ReferenceMethod):
             return None
         if min(map_size(job.probe, image, layer)) < COARSE_BELOW:
             return None
-        maps = GradCAM(layer).maps(job)
+        maps = weighted_maps(job, layer, mean_gradient)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
 

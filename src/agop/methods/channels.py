@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from agop.model.probe import at_least_float32
 
+_ACROSS = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
+
 
 def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
     """Maps (N,H,W), non-negative: Σ_channels |attribution (N,C,H,W)|, with weights (C,H,W) or (N,C,H,W)."""
@@ -24,3 +26,8 @@ def filtered(images: Tensor, kernel: Tensor) -> Tensor:
     channels = images.shape[1]
     weights = kernel.to(images).expand(channels, 1, 3, 3)
     return functional.conv2d(functional.pad(images, (1, 1, 1, 1), mode="replicate"), weights, groups=channels)
+
+
+def edges(images: Tensor) -> Tensor:
+    """Edge strength (N,H,W) of images (N,C,H,W): the norm of the Sobel filter's gradient, summed over channels."""
+    return torch.hypot(filtered(images, _ACROSS), filtered(images, _ACROSS.T)).sum(dim=1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from agop.methods.layer_method import LayerMethod
+from agop.methods.layer_method import LayerMethod, mean_gradient
 from agop.model.layers import FeatureMaps
 
 
@@ -18,4 +18,4 @@ class GradCAM(LayerMethod):
     name: ClassVar[str] = "gradcam"
 
     def weights(self, features: FeatureMaps) -> Tensor:
-        return features.gradients.mean(dim=(2, 3))
+        return mean_gradient(features)

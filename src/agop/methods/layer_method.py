@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,11 +27,21 @@ class LayerMethod(Method):
         return replace(self, layer=layer_for(job.probe, job.images[:1], self.layer))
 
     def maps(self, job: Job) -> Tensor:
-        features = feature_maps(job.probe, job.images, job.targets, self.layer)
-        coarse = torch.einsum("nd,ndhw->nhw", self.weights(features), features.activations).relu()
-        size = job.images.shape[-2:]
-        return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+        return weighted_maps(job, self.layer, self.weights)
 
     @abstractmethod
     def weights(self, features: FeatureMaps) -> Tensor:
         """Weights (N,D) of the feature maps."""
+
+
+def weighted_maps(job: Job, layer: Layer, weights: Callable[[FeatureMaps], Tensor]) -> Tensor:
+    """ReLU(Σ_k w_k · A_k) (N,H,W) of a layer's feature maps, with weights (N,D) from their gradients."""
+    features = feature_maps(job.probe, job.images, job.targets, layer)
+    coarse = torch.einsum("nd,ndhw->nhw", weights(features), features.activations).relu()
+    size = job.images.shape[-2:]
+    return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
+
+
+def mean_gradient(features: FeatureMaps) -> Tensor:
+    """GradCAM's weights (N,D): the mean gradient of each feature map."""
+    return features.gradients.mean(dim=(2, 3))

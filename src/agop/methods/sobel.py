@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from agop.methods.base import Job, Method
-from agop.methods.channels import filtered
-
-_ACROSS = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
+from agop.methods.channels import edges
 
 
 @dataclass(frozen=True)
@@ -22,4 +19,4 @@ class Sobel(Method):
     needs_model: ClassVar[bool] = False
 
     def maps(self, job: Job) -> Tensor:
-        return torch.hypot(filtered(job.images, _ACROSS), filtered(job.images, _ACROSS.T)).sum(dim=1)
+        return edges(job.images)

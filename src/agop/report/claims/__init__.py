@@ -20,7 +20,9 @@ _TRUTHS = ("own", "union")
 
 
 def check(run: Run) -> list[Checked]:
-    """Every claim about the run's benchmark, in the paper's order, under each ground truth."""
+    """Every claim about the run's benchmark, in the paper's order, under each ground truth; none without training."""
+    if run.spec.epochs == 0:
+        return []
     kinds = [kind for kind in run.kinds if kind in _TRUTHS] or [run.masks]
     views = {kind: run.with_masks(kind) for kind in kinds}
     checked = []
@@ -41,6 +43,8 @@ def heading(run: Run) -> str:
 def remarks(run: Run) -> list[str]:
     """Sentences on results beyond the paper's claims."""
     sentences = clevr_xai.remarks(run) if run.spec.benchmark == "clevr-xai" else []
+    if run.spec.epochs == 0 and run.spec.benchmark in _CLAIMS:
+        sentences.append("The networks have random weights: what scores above random shows the image, not the model.")
     changed = [f"“{claim.claim}” ({claim.verdict})" for claim in check(run) if len(set(claim.verdicts.values())) > 1]
     if changed:
         sentences.append(f"These verdicts depend on the ground truth: {'; '.join(changed)}.")
