@@ -20,8 +20,8 @@ class Eigenvectors:
 
     @property
     def percents(self) -> list[str]:
-        """The shares in percent: "37 %", "5.2 %"."""
-        return [f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %" for share in self.shares]
+        """The shares in percent: "37 %", "5.2 %", "< 0.01 %"."""
+        return [_percent(100 * share) for share in self.shares]
 
 
 def patch_eigenvectors(patch_matrix: NDArray[Any], weight: NDArray[Any], count: int) -> Eigenvectors:
@@ -46,7 +46,15 @@ def square_root(matrix: NDArray[Any]) -> Array:
 
 def _eigenvectors(rows: Array, shape: tuple[int, ...], count: int, trace: float | None = None) -> Eigenvectors:
     """The right singular vectors of rows (R,…), as arrays of a shape (C,H,W)."""
-    _, values, vectors = np.linalg.svd(rows, full_matrices=False)
-    number = min(count, int((values > 0).sum()))
-    total = np.square(values).sum() if trace is None else trace
-    return Eigenvectors(vectors[:number].reshape(number, *shape), np.square(values[:number]) / (total or 1))
+    _, singular, vectors = np.linalg.svd(rows, full_matrices=False)
+    values = np.square(singular)
+    # Smaller eigenvalues are rounding errors.
+    number = min(count, int((values > max(rows.shape) * np.finfo(np.float64).eps * values[0]).sum()))
+    total = values.sum() if trace is None else trace
+    return Eigenvectors(vectors[:number].reshape(number, *shape), values[:number] / (total or 1))
+
+
+def _percent(value: float) -> str:
+    if value < 0.01:
+        return "< 0.01 %"
+    return f"{value:.0f} %" if value >= 9.95 else f"{value:.2g} %"

@@ -41,6 +41,12 @@ def test_sketch_eigenvectors_have_shares_of_the_whole_trace():
     check(result, values, vectors, 280)
 
 
+def test_eigenvalues_that_are_rounding_errors_are_omitted():
+    random = np.random.default_rng(0)
+    root, weight = random.normal(size=(2, 6)), random.normal(size=(6, 1, 3, 3))
+    assert len(patch_eigenvectors(root.T @ root, weight, 6).shares) == 2
+
+
 def test_a_matrix_of_zeros_has_no_eigenvectors():
     zeros = np.zeros((4, 1, 2, 2))
     assert len(patch_eigenvectors(np.zeros((4, 4)), zeros, 5).vectors) == 0
@@ -55,5 +61,6 @@ def test_the_square_root_of_a_tensor_is_that_of_its_array():
 
 
 def test_shares_are_printed_in_percent_without_exponents():
-    shares = np.array([1, 0.997, 0.372, 0.0521, 0.00123])
-    assert Eigenvectors(np.zeros((5, 1, 1, 1)), shares).percents == ["100 %", "100 %", "37 %", "5.2 %", "0.12 %"]
+    texts = {1: "100 %", 0.997: "100 %", 0.372: "37 %", 0.0521: "5.2 %", 0.00123: "0.12 %", 1e-7: "< 0.01 %"}
+    vectors = Eigenvectors(np.zeros((len(texts), 1, 1, 1)), np.array(list(texts)))
+    assert vectors.percents == list(texts.values())
