@@ -19,6 +19,7 @@ METRICS = {
     "energy": ("Energy-GT", True),
     "deletion": ("Del", False),
 }
+_AP = {"average_precision": ("AP", True)}
 SCENARIOS = ("linear", "multiplicative", "translations_rotations", "xor")
 
 
@@ -44,10 +45,10 @@ def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARI
     return _write(folder, spec, {"rows": rows, "timings": timings, "convergence": convergence})
 
 
-def write_clevr(folder, scores):
-    """CLEVR-XAI run of one seed with these scores (N,) per method in both metrics, and one variant."""
+def write_clevr(folder, scores, metrics=("iou", "energy")):
+    """CLEVR-XAI run of one seed with these scores (N,) per method in all metrics, and one variant."""
     spec = RunSpec(
-        "clevr-xai", ("clevr-xai",), ("drawn",), 1, tuple(scores), ("iou", "energy"), "all_objects",
+        "clevr-xai", ("clevr-xai",), ("drawn",), 1, tuple(scores), metrics, "all_objects",
         intervals="samples", sensitivity=("integrated-gradients@black",), sensitivity_images=2,
     )  # fmt: skip
     where = {"scenario": "clevr-xai", "background": "drawn", "seed": 0, "masks": "all_objects"}
@@ -112,7 +113,7 @@ def write_evaluation(folder, scores, name="linear", metric="iou"):
 
 
 def _write(folder, spec, files, samples=None, metrics=METRICS, **more):
-    metrics = {name: metrics[name] for name in spec.metrics}
+    metrics = {name: (metrics | _AP)[name] for name in spec.metrics}
     about = {
         "metrics": {name: {"label": label, "higher_is_better": up} for name, (label, up) in metrics.items()},
         "command": f"agop bench {spec.benchmark}", "versions": {"agop": "0"}, "hardware": {"cores": 2, "machine": "x"},

@@ -111,11 +111,13 @@ class Page:
     def _methods(self) -> gradio.CheckboxGroup:
         """Checkboxes for the methods; those that need a missing AGOP file are only mentioned."""
         offered = self.session.offered()
-        missing = [name for name in methods.names() if name not in offered and not methods.get(name).needs_references]
-        file = "an AGOP file" if self.session.explainer.prior is None else "an AGOP file with a sketch or patch matrix"
-        info = f"{', '.join(missing)}: need {file} (make one with `agop fit`, pass --prior)" if missing else ""
+        missing = [name for name in methods.names() if name not in offered]
+        parts = "" if self.session.explainer.prior is None else " with patch matrix, sketch and image moments"
+        info = f"{', '.join(missing)}: need an AGOP file{parts} (make one with `agop fit`, pass --prior)"
         defaults = [name for name in offered if name in _DEFAULTS]
-        return gradio.CheckboxGroup(offered, value=defaults, label="Methods", info=info, elem_id="methods")
+        return gradio.CheckboxGroup(
+            offered, value=defaults, label="Methods", info=info if missing else "", elem_id="methods"
+        )
 
     def _colours(self) -> list[Any]:
         """Controls for the fields of a Colouring, in their order."""

@@ -68,7 +68,7 @@ class Session:
         return self._lock.locked()
 
     def offered(self) -> list[str]:
-        """Methods that work with the prior, or without one, and without reference images."""
+        """Methods that work with the prior, or without one."""
         return methods.runnable(self.explainer.prior)
 
     def explain(self, files: Sequence[Path], names: Sequence[str], report: Report = lambda *_: None) -> Outcome:
@@ -96,11 +96,7 @@ class Session:
         for name in names:
             if name not in methods.names():  # not methods.get: a request must not import a module of this machine
                 raise unknown_name_error("method", name, self.offered())
-            if methods.get(name).needs_references:
-                raise InputError(f"{name} needs reference images, which the app doesn't have: use `agop explain`")
-            if name not in self.offered():
-                prior = self.explainer.prior
-                reason = "there is no AGOP file" if prior is None else methods.lacking(name, prior)
+            if reason := methods.lacking(name, self.explainer.prior):
                 raise InputError(f"{name} can't run, {reason}: make one with `agop fit`, and pass it with --prior")
         return [name for name in methods.names() if name in names]
 

@@ -119,12 +119,16 @@ def _write_cell(
 
 
 def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, AGOP]:
-    """The prior collected while training and, if the scenario uses it, the one of the final checkpoint."""
-    priors = {"training": trained.prior}
-    if scenario.prior == "checkpoint":
-        batches = zip(torch.split(training.images, 64), torch.split(training.labels, 64), strict=True)
-        priors["checkpoint"] = fit(trained.model, batches, per_class=True, progress=False)
-    return priors
+    """The prior collected while training and, if the scenario uses it, the one of the final checkpoint.
+
+    That of a network with random weights counts all samples: it predicts few of them correctly.
+    """
+    batches = list(zip(torch.split(training.images, 64), torch.split(training.labels, 64), strict=True))
+    if trained.prior is None:
+        return {scenario.prior: fit(trained.model, batches, only_correct=False, per_class=True, progress=False)}
+    if scenario.prior == "training":
+        return {"training": trained.prior}
+    return {"training": trained.prior, "checkpoint": fit(trained.model, batches, per_class=True, progress=False)}
 
 
 def _scorer(scenario: Scenario, model: nn.Module, prepared: nn.Module) -> nn.Module:

@@ -58,11 +58,11 @@ class Entries:
         if name in FIXED_MAPS:
             return None
         method = methods.create(name.partition("@")[0])
-        if self.scenario.layer is None and takes_layer(method):
+        if self.scenario.layer is None and takes_layer(method) and not method.layer_is_optional:
             return "the network has no feature maps"
         if method.needs_prior and not self.priors[self.scenario.prior].diagonal.any():
             return "diag(M) is zero: the logits don't depend on the image"
-        return methods.lacking(name.partition("@")[0], self.priors[self.scenario.prior])
+        return methods.lacking(name.partition("@")[0], self.priors[self.scenario.prior], with_references=True)
 
     def layers(self, names: Iterable[str]) -> set[str]:
         """Layers of the methods of these names."""

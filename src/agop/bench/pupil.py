@@ -33,10 +33,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, the statistic of its training, the rows of its snapshots, and each attempt's accuracy."""
+    """A trained network, the statistic of its training, the rows of its snapshots, and each attempt's accuracy.
+
+    The prior of a network that wasn't trained is None.
+    """
 
     model: nn.Module
-    prior: AGOP
+    prior: AGOP | None
     noted: list[Row]
     # Validation accuracy of every training of this network. The last one counts, the others didn't learn the task.
     attempts: tuple[float, ...]
@@ -120,7 +123,8 @@ class Pupil:
     def trained(self) -> Trained:
         """The trained network with its statistic."""
         attempts = (*self.attempts, self.accuracy())
-        return Trained(self.model, self.hook.finalize(), self.noted, attempts, self.learned)
+        prior = self.hook.finalize() if self.hook.steps else None
+        return Trained(self.model, prior, self.noted, attempts, self.learned)
 
 
 def optimizer_for(

@@ -43,10 +43,10 @@ def train_stacked(pupils: Sequence[Pupil], network: Any, recipe: Recipe, epochs:
     for epoch in range(start, until):
         orders = torch.stack([torch.randperm(labels.shape[1], generator=pupil.order(epoch)) for pupil in pupils])
         for rows in torch.split(orders, recipe.batch, dim=1):
-            truth = labels[which, rows]
-            gradients = _backward(network, weights, images[which, rows], truth)
-            for pupil, own_gradients, own_labels in zip(pupils, gradients, truth, strict=True):
-                pupil.hook.add(own_gradients, own_labels)
+            batch, truth = images[which, rows], labels[which, rows]
+            gradients = _backward(network, weights, batch, truth)
+            for pupil, *own in zip(pupils, gradients, truth, batch, strict=True):
+                pupil.hook.add(*own)
             optimizer.step()
             for pupil in pupils:
                 pupil.note()
@@ -97,9 +97,9 @@ def _backward(network: Any, weights: Weights, images: Tensor, labels: Tensor) ->
         weight.grad = gradient
     targets = predicted(logits.detach())
     values, *deltas = derivatives(logits, targets, inputs)
-    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets)]
+    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets) if part is not None]
     # (S,D,P,N), one (N,D,P,1) for each network.
-    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas]
+    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas if part is not None]
     return [Gradients(*own) for own in zip(*parts, strict=True)]
 
 

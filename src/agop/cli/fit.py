@@ -70,6 +70,14 @@ def fit(
         bool,
         typer.Option("--contrast", help="Gradients of the log-odds of the predicted class, instead of its logit."),
     ] = False,
+    references: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Also store this many of the counted training images in the file, for example 64, for "
+            "expected-gradients and agop-expected. Whoever has the file has these images.",
+        ),
+    ] = 0,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
@@ -107,6 +115,7 @@ def fit(
             "layer": layer,
             "rank": sketch_rank,
             "output": "contrast" if contrast else "predicted",
+            "references": references,
         }
         provenance = _data_provenance(images)
         _check_same(loaded, provenance, rule)
@@ -216,7 +225,7 @@ class _Part:
 
 def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     from agop.statistic.concentration import Overview, few_samples
-    from agop.statistic.description import sketch_text
+    from agop.statistic.description import references_text, sketch_text
 
     console, provenance = plain_console(), prior.provenance
     accuracy = "unknown, there are no labels" if provenance.accuracy is None else f"{100 * provenance.accuracy:.1f} %"
@@ -226,6 +235,8 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
     console.print(Overview.of(prior).line)
     if prior.sketch is not None:
         console.print(f"sketch of {sketch_text(prior)}")
+    if prior.references is not None:
+        console.print(references_text(prior))
     console.print(f"wrote {out}: {prior!r}; `agop show {out}` draws it")
     if message := few_samples(prior):
         warn(message)

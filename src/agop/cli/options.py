@@ -31,7 +31,7 @@ References = Annotated[
     Path | None,
     typer.Option(
         help="Folder of other images, for example training images, for expected-gradients and agop-expected. "
-        f"At most {_MOST_REFERENCES} of them are read, evenly spaced."
+        f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior."
     ),
 ]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]

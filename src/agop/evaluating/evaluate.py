@@ -16,7 +16,7 @@ from agop.evaluating.controls import FIXED_MAPS
 from agop.evaluating.scoring import Entry, accuracy, score
 from agop.evaluating.table import Evaluation
 from agop.explaining.explain import resolve_method
-from agop.explaining.references import check_references
+from agop.explaining.references import references_for
 from agop.methods import Method
 from agop.methods.base import missing_layer
 from agop.metrics.base import Metric
@@ -94,7 +94,7 @@ def methods_by_name(
     for item in [methods] if isinstance(methods, (str, Method)) else methods:
         method = resolve_method(item)  # raises before the first method runs
         if method.needs_references:
-            check_references(method.name, references, images)
+            references_for(method.name, references, prior, images)
         name = item if isinstance(item, str) else method.name
         if name in by_name:
             raise InputError(f"{name} appears twice among the methods: evaluate two configurations in two calls")

@@ -95,6 +95,8 @@ def _repeated(entry: Entry) -> Entry:
             provenance=Provenance(layer=prior.layer, options={"output": prior.provenance.output}),
             patch_matrix=prior.patch_matrix,
             sketch=None if prior.sketch is None else _in_each_cell(prior.sketch),
+            image_moments=None if prior.image_moments is None else _repeated_tensor(prior.image_moments),
+            references=None if prior.references is None else _grids_of(prior.references),
         )
     return replace(entry, method=method, prior=prior)
 

@@ -113,6 +113,8 @@ def timed_maps(
     output: str = PREDICTED,
 ) -> tuple[Tensor, float]:
     """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
+    # A method with a prior takes its references from there, as it does for a user who passes none.
+    references = None if entry.method.needs_prior else references
 
     def maps_of(images: Tensor, targets: Tensor | None) -> Tensor:
         return explain(

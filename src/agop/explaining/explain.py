@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
-from agop.explaining.references import check_references
+from agop.explaining.references import references_for
 from agop.methods import Job, Method
-from agop.methods.base import takes_layer
+from agop.methods.base import product, takes_layer
 from agop.model.layers import Layer
 from agop.model.probe import check_images, probing, rows_for
 from agop.model.targets import Target, check_output, check_range, target_indices
 from agop.statistic.agop import AGOP
 
 
+@overload
+def explain(
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method = ...,
+    prior: AGOP | None = ...,
+    target: Target = ...,
+    layer: Layer = ...,
+    batch_size: int | None = ...,
+    *,
+    references: Tensor | None = ...,
+    nan: str = ...,
+    output: str = ...,
+) -> Tensor: ...
+@overload
+def explain(
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method = ...,
+    prior: AGOP | None = ...,
+    target: Target = ...,
+    layer: Layer = ...,
+    batch_size: int | None = ...,
+    *,
+    factors: bool,
+    references: Tensor | None = ...,
+    nan: str = ...,
+    output: str = ...,
+) -> tuple[Tensor, dict[str, Tensor]]: ...
 def explain(
     model: nn.Module,
     images: Tensor,
@@ -31,14 +61,17 @@ def explain(
     references: Tensor | None = None,
     nan: str = "raise",
     output: str = "predicted",
-) -> Tensor:
+    factors: bool = False,
+) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
     """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
 
     `target` is a class, one class per image, or None for the predicted class. `layer` is for methods that use a layer's
     feature maps. `batch_size` bounds the images per forward pass, and so the memory. `references` (M,C,H,W) are other
-    images, for example from the training data, for methods that start from them. With nan="skip", an image whose map
-    isn't finite gets a map of NaN and a warning. With output="contrast", gradients are those of the target's log-odds,
-    its logit minus the log-sum-exp of the others, instead of its logit.
+    images, for example from the training data, for methods that start from them; by default those of the prior. With
+    nan="skip", an image whose map isn't finite gets a map of NaN and a warning. With output="contrast", gradients are
+    those of the target's log-odds, its logit minus the log-sum-exp of the others, instead of its logit. With
+    factors=True, the result is the maps and a dict of their factors (N,H,W), for a method whose maps are a product,
+    such as `agop`.
     """
     check_images(images)
     check_output(output)
@@ -46,28 +79,32 @@ def explain(
     targets = target_indices(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
+    if prior is not None and not isinstance(prior, AGOP):
+        raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     if method.needs_prior:
         _check_prior(method, prior, model, images, targets, output)
     if method.needs_references:
-        check_references(method.name, references, images)
+        references = references_for(method.name, references, prior, images)
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
-    if not method.needs_model:
+    if not method.needs_model and not factors:
         return _check_maps(method, method.maps(job), images)
     with probing(model, output) as probe:
-        maps = _maps_in_parts(method, replace(job, given_probe=probe))
-    return _check_finite(maps, nan)
+        job = replace(job, given_probe=probe)
+        method = method.prepared(job)
+        if factors:
+            by_part = [method.factors(part) for part in _parts(job)]
+            by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
+            return _check_finite(product(by_name), nan), by_name
+        maps = [_check_maps(method, method.maps(part), part.images) for part in _parts(job)]
+    return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan)
 
 
-def _maps_in_parts(method: Method, job: Job) -> Tensor:
-    """Maps of all images, with at most `rows` of them in the model at once."""
-    method = method.prepared(job)
+def _parts(job: Job) -> Iterator[Job]:
+    """The job in parts with at most `rows` images each."""
     images = torch.split(job.images, job.rows)
     targets = [None] * len(images) if job.targets is None else torch.split(job.targets, job.rows)
-    parts = [
-        _check_maps(method, method.maps(replace(job, images=part, targets=target)), part)
-        for part, target in zip(images, targets, strict=True)
-    ]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    for part, target in zip(images, targets, strict=True):
+        yield replace(job, images=part, targets=target)
 
 
 def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
@@ -99,14 +136,12 @@ def resolve_method(method: Any, layer: Layer = None) -> Method:
 
 
 def _check_prior(
-    method: Method, prior: Any, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
+    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
 ) -> None:
     if prior is None:
         raise PriorError(
             f"{method.name} needs a prior: create one with agop.fit or `agop fit`, and pass prior= or --prior"
         )
-    if not isinstance(prior, AGOP):
-        raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     prior.check(model, images)
     if prior.provenance.output != output:
         warn(

@@ -23,19 +23,19 @@ def names() -> list[str]:
 
 def runnable(prior: AGOP | None, *, with_references: bool = False) -> list[str]:
     """Names of the methods that can run with this prior, or without one, and with or without reference images."""
-    return [name for name in names() if _has_all(get(name), prior, with_references)]
+    return [name for name in names() if lacking(name, prior, with_references=with_references) is None]
 
 
-def lacking(name: str, prior: AGOP) -> str | None:
-    """What the method needs and the prior doesn't have, if there is such a thing."""
-    missing = [part for part in get(name).prior_parts if getattr(prior, part) is None]
+def lacking(name: str, prior: AGOP | None, *, with_references: bool = False) -> str | None:
+    """Why the method can't run with this prior, or without one, if there is a reason."""
+    method = get(name)
+    from_prior = method.needs_references and not with_references
+    if prior is None:
+        return "there is no AGOP file" if method.needs_prior or from_prior else None
+    missing = [part for part in method.prior_parts if getattr(prior, part) is None]
+    if from_prior and not prior.has_references:
+        missing.append("image_moments")
     return f"the prior has no {missing[0].replace('_', ' ')}" if missing else None
-
-
-def _has_all(method: type[Method], prior: AGOP | None, with_references: bool) -> bool:
-    if method.needs_references and not with_references:
-        return False
-    return not method.needs_prior or (prior is not None and lacking(method.name, prior) is None)
 
 
 def get(name: str) -> type[Method]:

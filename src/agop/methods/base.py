@@ -58,6 +58,11 @@ class Job:
             raise InputError("this method needs reference images: pass references=")
         return self.given_references
 
+    @property
+    def classes(self) -> Tensor:
+        """The targets (N,), or the predicted classes without any."""
+        return self.probe.predict(self.images) if self.targets is None else self.targets
+
     def gradients(self) -> Tensor:
         """Gradients (N,C,H,W) of the target logits with respect to the images."""
         return self.probe.gradients(self.images, self.targets).values
@@ -77,6 +82,8 @@ class Method(ABC):
     needs_references: ClassVar[bool] = False
     # A method with a layer uses the first one by default, not the last block, to which `evaluate(layer=)` refers.
     uses_first_layer: ClassVar[bool] = False
+    # A method with a layer works without one, as for a model that has no feature maps.
+    layer_is_optional: ClassVar[bool] = False
     # Without the model, a method gets all images at once, else at most `rows` of them.
     needs_model: ClassVar[bool] = True
 
@@ -88,6 +95,10 @@ class Method(ABC):
     @abstractmethod
     def maps(self, job: Job) -> Tensor:
         """Maps (N,H,W), non-negative."""
+
+    def factors(self, job: Job) -> dict[str, Tensor]:
+        """The factors (N,H,W) whose product is the map, by name. Raises for a method whose maps aren't a product."""
+        raise InputError(f"{self.name} has no factors: omit factors=True, or use the method agop")
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
@@ -103,6 +114,11 @@ class Method(ABC):
     def prepared(self, job: Job) -> Method:
         """The method after a one-time setup with the model, before the images come in parts."""
         return self
+
+
+def product(factors: dict[str, Tensor]) -> Tensor:
+    """The product (N,H,W) of all factors."""
+    return torch.stack(list(factors.values())).prod(dim=0)
 
 
 def mean_gradients(

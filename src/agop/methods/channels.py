@@ -10,11 +10,12 @@ from agop.model.probe import at_least_float32
 
 
 def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Maps (N,H,W), non-negative: the sum over channels of |attribution (N,C,H,W)|, weighted (C,H,W)."""
+    """Maps (N,H,W), non-negative: Σ_channels |attribution (N,C,H,W)|, with weights (C,H,W) or (N,C,H,W)."""
     values = attribution.abs().to(at_least_float32(attribution.dtype))
     if weights is None:
         return values.sum(dim=1)
-    return torch.einsum("nchw,chw->nhw", values, weights.to(values.device, values.dtype))
+    pattern = "nchw,chw->nhw" if weights.ndim == 3 else "nchw,nchw->nhw"
+    return torch.einsum(pattern, values, weights.to(values.device, values.dtype))
 
 
 def filtered(images: Tensor, kernel: Tensor) -> Tensor:

@@ -13,12 +13,17 @@ from agop.model.patch_layer import patch_outputs
 from agop.model.probe import Probe
 
 
-def patch_maps(probe: Probe, images: Tensor, layer: nn.Module, root: Tensor | None = None) -> Tensor:
+def patch_maps(
+    probe: Probe, images: Tensor, layer: nn.Module, root: Tensor | None = None, *, centred: bool = False
+) -> Tensor:
     """Maps (N,H,W): mean of ‖R o_p‖ over the patches p that contain each pixel; of ‖o_p‖ without a root R (D,D).
 
-    o_p is the layer's output without bias. The model runs only up to the layer.
+    o_p is the layer's output without bias, with `centred` minus its mean over the image: else the patches of a flat,
+    bright area are as large as those of an object. The model runs only up to the layer.
     """
     outputs, input_shape = patch_outputs(probe, images, layer)
+    if centred:
+        outputs = outputs - outputs.mean(dim=(2, 3), keepdim=True)
     if root is not None:
         if outputs.shape[1] != len(root):
             raise PriorError(

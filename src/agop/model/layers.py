@@ -16,7 +16,8 @@ from agop.model.preparing import is_folded
 from agop.model.probe import Probe, at_least_float32, derivative, probing
 
 Layer = str | nn.Module | None
-_COARSE_BELOW = 7
+# A map with fewer rows or columns is coarse.
+COARSE_BELOW = 7
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,13 @@ def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
     return tensor_of(layer, outputs)
 
 
+def map_size(probe: Probe, image: Tensor, layer: nn.Module) -> tuple[int, int]:
+    """Rows and columns of the layer's map for one image (1,C,H,W)."""
+    features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
+    grid = as_grid(features, 1, image.shape[-2:], prefix, channels_first=isinstance(layer, CONVOLUTIONS))
+    return grid.shape[2], grid.shape[3]
+
+
 def _name_of(layer: nn.Module, modules: dict[str, nn.Module]) -> str:
     return next(name for name, module in modules.items() if module is layer)
 
@@ -99,10 +107,8 @@ def tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
 
 
 def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, name: str) -> None:
-    features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
-    first = isinstance(layer, CONVOLUTIONS)
-    rows, columns = as_grid(features, 1, image.shape[-2:], prefix, channels_first=first).shape[-2:]
-    if min(rows, columns) < _COARSE_BELOW:
+    rows, columns = map_size(probe, image, layer)
+    if min(rows, columns) < COARSE_BELOW:
         warn(
             f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
             "GradCAM can't localise finer than that; name an earlier layer"

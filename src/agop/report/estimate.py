@@ -58,6 +58,32 @@ class Estimate:
         return f"{self.mean:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}]"
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """Mean of `values` divided by the mean of `base`, paired by seed or sample, with its 95 % interval."""
+
+    values: tuple[float, ...]
+    base: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The ratio of the means."""
+        return float(np.mean(self.values) / np.mean(self.base))
+
+    @cached_property
+    def interval(self) -> Range | None:
+        """As `Estimate.interval`, of the ratio of the bootstrap means."""
+        count = len(self.values)
+        if count < 2:
+            return None
+        draws = _draws(count)
+        ends = np.percentile((draws @ np.array(self.values)) / (draws @ np.array(self.base)), [2.5, 97.5])
+        low, high = (self.mean + _stretch(count) * (float(end) - self.mean) for end in ends)
+        return low, high
+
+    __str__ = Estimate.__str__
+
+
 @lru_cache(maxsize=8)
 def _draws(count: int) -> NDArray[np.float64]:
     """Weights (draws,count) of `count` values in each bootstrap mean: the same for all estimates."""

@@ -13,17 +13,22 @@ CONTROLS = {
     "laplace": "Control: the second derivative of the image, by a Laplace filter.",
     "activation-norm": "Control: the norm of the first convolution's outputs. It depends on that layer only, without "
     "gradients.",
+    "agop:what=activation-norm": "Control: agop with the norm of the first layer's outputs as its factor *what*.",
+    "agop:what=sobel": "Control: agop with the edges of the image as its factor *what*.",
+    "agop:what=mean-difference": "Control: agop with the distance to the mean training image as its factor *what*.",
     "centre": "Control: a Gaussian blob in the middle, the same for every image.",
     "mean-mask": "Control: the mean mask of the training data, the same for every image.",
 }
 
 
-_OF_THE_MODEL = ("activation-norm",)
+# The method agop with another factor *what*.
+AGOP_CONTROLS = tuple(name for name in CONTROLS if name.startswith("agop:"))
+_OF_THE_MODEL = ("activation-norm", "agop")
 
 
 def is_control(method: str) -> bool:
     """True for a control, also one with options: random:seed=3."""
-    return method.partition(":")[0] in CONTROLS
+    return method in CONTROLS or method.partition(":")[0] in CONTROLS
 
 
 def is_model_independent(control: str) -> bool:

@@ -9,7 +9,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
+from agop.statistic.moments import mean_and_deviation, moment_sums
 from agop.statistic.patch_matrix import PatchSums, add_patch_sums
+from agop.statistic.reservoir import Reservoir
 from agop.statistic.sketch import Sketch
 from agop.system.distributed import rank_and_world_size
 
@@ -22,18 +24,19 @@ class Accumulator:
 
     With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
     the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
-    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, None unless all
-    samples have them. With a rank there is a `sketch` of the gradients.
+    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, and `moments`
+    (2,C,H,W) those of the images and their squares, None unless all samples have them. With a rank there is a `sketch`
+    of the gradients, with a number of references a `reservoir` of images.
     """
 
-    def __init__(self, per_class: bool = False, rank: int = 0) -> None:
-        self.per_class, self.rank = per_class, rank
+    def __init__(self, per_class: bool = False, rank: int = 0, references: int = 0) -> None:
+        self.per_class, self.rank, self.references = per_class, rank, references
         self.reset()
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Accumulator:
         """The accumulator that returned this `state_dict`."""
-        sums = cls(state["per_class"], state.get("rank", 0))
+        sums = cls(state["per_class"], state.get("rank", 0), state.get("references", 0))
         sums.load_state_dict(state)
         return sums
 
@@ -43,7 +46,9 @@ class Accumulator:
         self.counts: Tensor | None = None
         self.patches: Tensor | None = None
         self.layer: str | None = None
+        self.moments: Tensor | None = None
         self.sketch = Sketch(self.rank) if self.rank else None
+        self.reservoir = Reservoir(self.references) if self.references else None
         self.classes = 0
         self.skipped = self.labelled = self.correct = 0
 
@@ -64,16 +69,26 @@ class Accumulator:
         """The group of each sample, on the CPU, from its class."""
         return classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
 
-    def update(self, gradients: Tensor, classes: Tensor, class_count: int, patches: PatchSums | None = None) -> None:
-        """Add gradients (N,C,H,W) of samples with these classes (N,), and their sums of the patch matrix."""
+    def update(
+        self,
+        gradients: Tensor,
+        classes: Tensor,
+        class_count: int,
+        patches: PatchSums | None = None,
+        images: Tensor | None = None,
+    ) -> None:
+        """Add gradients (N,C,H,W) of samples with these classes (N,), their sums of the patch matrix and images."""
         shape = gradients.shape[1:]
         sums, counts = self._sums_for(class_count, shape, gradients.device)
         groups = self.groups(classes)
         if len(groups):
             complete = patches is not None and (self.patches is not None or self.count == 0)
             self.patches = add_patch_sums(self.patches, patches, len(counts)) if patches and complete else None
+            self._add_moments(None if images is None else moment_sums(images))
         if self.sketch is not None:
             self.sketch.update(gradients)
+        if self.reservoir is not None and images is not None:
+            self.reservoir.update(images)
         rows = max(1, _CHUNK_VALUES // shape.numel())
         for part, group in zip(torch.split(gradients, rows), torch.split(groups, rows), strict=True):
             # float64: a float32 sum of many small squares loses its tail.
@@ -88,7 +103,7 @@ class Accumulator:
         """A new accumulator with the samples of both."""
         if self.per_class != other.per_class:
             raise InputError("can't merge an accumulator with per_class and one without: use the same option")
-        merged = Accumulator(self.per_class, self.rank)
+        merged = Accumulator(self.per_class, self.rank, self.references)
         merged.layer = self.layer or other.layer
         merged.skipped = self.skipped + other.skipped
         merged.labelled, merged.correct = self.labelled + other.labelled, self.correct + other.correct
@@ -100,18 +115,26 @@ class Accumulator:
                     merged.patches = (
                         _plus(merged.patches, part.patches) if complete and part.patches is not None else None
                     )
+                    merged._add_moments(part.moments)
                 sums += part.sums
                 counts += part.counts
         if self.sketch is not None and other.sketch is not None:
             merged.sketch = self.sketch.merge(other.sketch)
+        if self.reservoir is not None and other.reservoir is not None:
+            merged.reservoir = self.reservoir.merge(other.reservoir)
         return merged
+
+    def _add_moments(self, moments: Tensor | None) -> None:
+        """Add the moments of more samples, before these are counted. None unless all samples have them."""
+        complete = self.moments is not None or self.count == 0
+        self.moments = _plus(self.moments, moments) if complete and moments is not None else None
 
     def sync(self) -> Accumulator:
         """A new accumulator with the samples of all ranks under torch.distributed, else a copy.
 
         A collective: every rank must call it, also one without samples.
         """
-        total = self.merge(Accumulator(self.per_class, self.rank))
+        total = self.merge(Accumulator(self.per_class, self.rank, self.references))
         _, world_size = rank_and_world_size()
         if world_size > 1:
             total._reduce(world_size)
@@ -131,8 +154,11 @@ class Accumulator:
         self.skipped, self.labelled, self.correct = numbers.tolist()
         if self.sums is not None and self.counts is not None:
             self._reduce_patches(world_size, device)
+            self._reduce_moments(world_size, device)
             if self.sketch is not None:
                 self.sketch = self.sketch.gathered(world_size)
+            if self.reservoir is not None:
+                self.reservoir = self.reservoir.gathered(world_size)
             counts = self.counts.to(device)
             dist.all_reduce(self.sums)
             dist.all_reduce(counts)
@@ -151,6 +177,17 @@ class Accumulator:
             dist.all_reduce(self.patches)
         else:
             self.patches = None
+
+    def _reduce_moments(self, world_size: int, device: torch.device) -> None:
+        """Add the moments of all ranks, unless a rank has samples without them."""
+        complete: list[Any] = [None] * world_size
+        dist.all_gather_object(complete, self.moments is not None or self.count == 0)
+        if all(complete) and self.sums is not None:
+            empty = torch.zeros(2, *self.sums.shape[1:], dtype=torch.float64)
+            self.moments = (empty if self.moments is None else self.moments).to(device)
+            dist.all_reduce(self.moments)
+        else:
+            self.moments = None
 
     def diagonal(self) -> Tensor:
         """diag(M) (C,H,W): the mean squared gradient over all samples."""
@@ -174,6 +211,14 @@ class Accumulator:
             return None
         return self.patches / self.counts.to(self.patches.device)[:, None, None]
 
+    def image_moments(self) -> Tensor | None:
+        """Mean and standard deviation of the images (2,C,H,W), float32. None unless all of them are known."""
+        return None if self.moments is None else mean_and_deviation(self.moments, self.count)
+
+    def reference_images(self) -> Tensor | None:
+        """Images (M,C,H,W) of the reservoir, float32. None without one."""
+        return None if self.reservoir is None else self.reservoir.images()
+
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and numbers only, so that torch.load(weights_only=True) can read it."""
         return {
@@ -188,6 +233,9 @@ class Accumulator:
             "layer": self.layer,
             "rank": self.rank,
             "sketch": None if self.sketch is None else self.sketch.state_dict(),
+            "moments": None if self.moments is None else self.moments.detach().cpu().clone(),
+            "references": self.references,
+            "images": self.reference_images(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,11 +248,15 @@ class Accumulator:
         self.labelled, self.correct = state["labelled"], state["correct"]
         self.sums = None if state["sums"] is None else state["sums"].clone()
         self.counts = None if state["counts"] is None else state["counts"].cpu().clone()
-        # States of earlier versions have no patch matrix and no sketch.
+        # States of earlier versions have no patch matrix, no sketch and no images.
         patches, sketch = state.get("patches"), state.get("sketch")
         self.patches, self.layer = None if patches is None else patches.clone(), state.get("layer")
         if self.sketch is not None and sketch is not None:
             self.sketch.load_state_dict(sketch)
+        moments = state.get("moments")
+        self.moments = None if moments is None else moments.clone()
+        if self.reservoir is not None:
+            self.reservoir = Reservoir.of(self.references, [state.get("images")])
 
     def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
         """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""

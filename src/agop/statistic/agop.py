@@ -24,6 +24,13 @@ from agop.system.versions import package_version
 if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
 
+# Tensors that an AGOP may lack, in the order of its fields.
+_OPTIONAL = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "references")
+
+
+# Samples of a class from which its own part of the statistic is used.
+ENOUGH_SAMPLES = 100
+
 
 @dataclass(frozen=True, eq=False)
 class AGOP:
@@ -31,6 +38,8 @@ class AGOP:
 
     `patch_matrix` is S (D,D) = mean over samples of Σ_p δ_p δ_pᵀ, where δ_p is the gradient with respect to the output
     of `layer` at position p. `sketch` B (ℓ,C,H,W) approximates M: BᵀB/count plus the diagonal matrix of `residual`.
+    `image_moments` (2,C,H,W) are mean and standard deviation of the counted images, `references` (M,C,H,W) some of
+    these images, which `fit` keeps only if asked.
     """
 
     diagonal: Tensor
@@ -41,6 +50,8 @@ class AGOP:
     patch_matrix: Tensor | None = None
     class_patch_matrices: Tensor | None = None
     sketch: Tensor | None = None
+    image_moments: Tensor | None = None
+    references: Tensor | None = None
     _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
 
     @classmethod
@@ -73,6 +84,8 @@ class AGOP:
             _on_cpu(sums.patch_matrix()),
             _on_cpu(sums.class_patch_matrices()),
             None if sums.sketch is None else sums.sketch.rows().cpu(),
+            _on_cpu(sums.image_moments()),
+            sums.reference_images(),
         )
 
     @property
@@ -99,10 +112,40 @@ class AGOP:
         """Sum of the residual as a share of tr(M), in 0..1: 0 for a sketch that has all of M."""
         return float(self.residual.sum() / self.diagonal.sum())
 
+    @property
+    def has_references(self) -> bool:
+        """True if there are reference images, or moments to draw them from."""
+        return self.references is not None or self.image_moments is not None
+
     @cached_property
     def weights(self) -> Tensor:
         """V = sqrt(diag(M) / max diag(M)) (C,H,W), in 0..1: the weights of AGOP-Weighted."""
         return (self.diagonal / self._maximum()).sqrt()
+
+    def weights_for(self, classes: Tensor) -> Tensor:
+        """V (N,C,H,W) for maps of these classes (N,), from diag(M) for each class."""
+        self._maximum()
+        indices: list[int] = classes.tolist()
+        weights = {index: self._class_weights(index) for index in set(indices)}
+        return torch.stack([weights[index] for index in indices])
+
+    def _class_weights(self, index: int) -> Tensor:
+        diagonal = self._halfway(self.diagonal, self.class_diagonals, index)
+        return (diagonal / diagonal.max()).sqrt()
+
+    def patch_matrix_for(self, index: int) -> Tensor | None:
+        """S (D,D) for maps of this class."""
+        matrix = self.patch_matrix
+        return None if matrix is None else self._halfway(matrix, self.class_patch_matrices, index)
+
+    def _halfway(self, whole: Tensor, by_class: Tensor | None, index: int) -> Tensor:
+        """The mean of a class's own part and that of all samples; that of all samples if the class has few of them.
+
+        Halfway, because a class shares most of its evidence with the others.
+        """
+        if by_class is None or self.class_counts is None or self.class_counts[index] < ENOUGH_SAMPLES:
+            return whole
+        return (whole + by_class[index]) / 2
 
     @cached_property
     def map(self) -> Tensor:
@@ -110,13 +153,17 @@ class AGOP:
         self._maximum()
         return self.diagonal.sum(dim=0)
 
-    def check(self, model: nn.Module, images: Tensor) -> None:
-        """Raise if the images have another shape. Warn once per model if the prior comes from another model."""
+    def check_shape(self, images: Tensor) -> None:
+        """Raise if the images (N,C,H,W) have another shape."""
         if images.shape[1:] != self.diagonal.shape:
             raise PriorError(
                 f"the prior is for images of shape {tuple(self.diagonal.shape)}, these have shape "
                 f"{tuple(images.shape[1:])}: resize them, or compute a prior for this shape with agop.fit"
             )
+
+    def check(self, model: nn.Module, images: Tensor) -> None:
+        """Raise if the images have another shape. Warn once per model if the prior comes from another model."""
+        self.check_shape(images)
         if model in self._checked or not self.provenance.model:
             return
         self._checked.add(model)
@@ -156,7 +203,7 @@ class AGOP:
                 "class_diagonals": self.class_diagonals.contiguous(),
                 "class_counts": self.class_counts.contiguous(),
             }
-        more = {name: getattr(self, name) for name in ("patch_matrix", "class_patch_matrices", "sketch")}
+        more = {name: getattr(self, name) for name in _OPTIONAL}
         tensors |= {name: tensor.contiguous() for name, tensor in more.items() if tensor is not None}
         data = self.provenance.data
         if preprocessing is not None:
@@ -187,7 +234,7 @@ class AGOP:
         """Read a file that `save` wrote. Raises FileError if it isn't one, or if its content has changed."""
         tensors, provenance = read_agop_file(Path(path))
         by_class, counts = tensors.get("class_diagonals"), tensors.get("class_counts")
-        more = {name: tensors.get(name) for name in ("patch_matrix", "class_patch_matrices", "sketch")}
+        more = {name: tensors.get(name) for name in _OPTIONAL}
         return cls(tensors["diagonal"], provenance.count or 0, by_class, counts, provenance, **more)
 
     def __repr__(self) -> str:
@@ -203,7 +250,7 @@ class AGOP:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy has no checked models: models aren't pickled with their prior.
         parts = (self.diagonal, self.count, self.class_diagonals, self.class_counts, self.provenance)
-        return AGOP, (*parts, self.patch_matrix, self.class_patch_matrices, self.sketch)
+        return AGOP, (*parts, *(getattr(self, name) for name in _OPTIONAL))
 
     def _maximum(self) -> Tensor:
         maximum = self.diagonal.max()

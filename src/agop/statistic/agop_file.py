@@ -118,7 +118,12 @@ def _are_consistent(tensors: Tensors, provenance: Provenance) -> bool:
         return False
     if shape and shape != diagonal.shape:
         return False
-    if not _are_patches_consistent(tensors, provenance, counts) or not _is_sketch(tensors.get("sketch"), diagonal):
+    if not (
+        _are_patches_consistent(tensors, provenance, counts)
+        and _is_sketch(tensors.get("sketch"), diagonal)
+        and _are_moments(tensors.get("image_moments"), diagonal)
+        and _are_references(tensors.get("references"), diagonal, count)
+    ):
         return False
     if by_class is None or counts is None:
         return by_class is None and counts is None
@@ -160,6 +165,20 @@ def _is_sketch(rows: Tensor | None, diagonal: Tensor) -> bool:
         return True
     is_float = rows.dtype in (torch.float32, torch.float64)
     return is_float and rows.shape == (len(rows), *diagonal.shape) and bool(rows.isfinite().all())
+
+
+def _are_moments(moments: Tensor | None, diagonal: Tensor) -> bool:
+    if moments is None:
+        return True
+    is_complete = moments.dtype == torch.float32 and moments.shape == (2, *diagonal.shape)
+    return is_complete and bool(moments.isfinite().all()) and bool((moments[1] >= 0).all())
+
+
+def _are_references(images: Tensor | None, diagonal: Tensor, count: int) -> bool:
+    if images is None:
+        return True
+    is_some = images.dtype == torch.float32 and images.ndim == 4 and 0 < len(images) <= count
+    return is_some and images.shape[1:] == diagonal.shape and bool(images.isfinite().all())
 
 
 def _are_means(squares: Tensor) -> bool:

@@ -15,15 +15,17 @@ from agop.model.probe import Gradients, check_images, probing
 from agop.model.targets import check_output, check_range, class_count, labels_for
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.patch_matrix import PatchSums, patch_sums
+from agop.statistic.reservoir import check_size
 from agop.statistic.sketch import check_rank
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Samples of one pass, with their labels if there are any, which of them count, and their patch sums."""
+    """Samples of one pass, with labels and images if these are known, which of them count, and their patch sums."""
 
     gradients: Gradients
     truth: Tensor | None
+    images: Tensor | None
     counted: Tensor
     finite: Tensor
     patches: PatchSums | None
@@ -34,7 +36,7 @@ class Collector:
 
     With only_correct, samples with a wrong prediction are skipped. With `patches`, the patch matrix is collected at a
     layer, by default the model's first convolution. `rank` is that of the sketch, 0 for none. `output` is what
-    gradients are of.
+    gradients are of. `references` is the number of images to keep.
     """
 
     def __init__(
@@ -48,15 +50,18 @@ class Collector:
         layer: Layer,
         rank: int,
         output: str,
+        references: int = 0,
     ) -> None:
         if nan not in ("raise", "skip"):
             raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
         if rank != 0:
             check_rank(rank)
+        if references != 0:
+            check_size(references)
         check_output(output)
         self.only_correct, self.nan, self.output = only_correct, nan, output
         self.patch_layer = PatchLayer(model, layer) if patches else None
-        self.sums = Accumulator(per_class, rank)
+        self.sums = Accumulator(per_class, rank, references)
         self.seen = 0
         # False while a batch is being added: if the process is stopped then, sums and counts don't match.
         self.consistent = True
@@ -66,7 +71,7 @@ class Collector:
         """The options, for the provenance."""
         return {
             "only_correct": self.only_correct, "per_class": self.sums.per_class, "nan": self.nan,
-            "rank": self.sums.rank, "output": self.output,
+            "rank": self.sums.rank, "output": self.output, "references": self.sums.references,
         }  # fmt: skip
 
     def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
@@ -78,16 +83,19 @@ class Collector:
         truths = [None] * len(images_by_pass) if truth is None else torch.split(truth, size)
         with probing(model, self.output) as probe:
             parts = [
-                self._part(probe.gradients(part, layer=self.patch_layer), own)
+                self._part(probe.gradients(part, layer=self.patch_layer), own, part)
                 for part, own in zip(images_by_pass, truths, strict=True)
             ]
         self._count(parts)
 
-    def count(self, gradients: Gradients, labels: Any) -> None:
-        """Add the gradients of a batch for the predicted classes."""
-        self._count([self._part(gradients, self._truth(labels, len(gradients.values)))])
+    def count(self, gradients: Gradients, labels: Any, images: Tensor | None = None) -> None:
+        """Add the gradients of a batch for the predicted classes, and its images if they are known."""
+        if images is not None and images.shape != gradients.values.shape:
+            shapes = f"images have shape {tuple(images.shape)}, gradients {tuple(gradients.values.shape)}"
+            raise InputError(f"{shapes}: pass the images of these gradients")
+        self._count([self._part(gradients, self._truth(labels, len(gradients.values)), images)])
 
-    def _part(self, gradients: Gradients, truth: Tensor | None) -> _Part:
+    def _part(self, gradients: Gradients, truth: Tensor | None, images: Tensor | None) -> _Part:
         """Decide which samples count. Only their patch sums are kept: a layer's gradients take much memory."""
         classes, targets = class_count(gradients.logits), gradients.targets
         self.sums.check(classes, gradients.values.shape[1:])
@@ -101,7 +109,7 @@ class Collector:
         if gradients.deltas is not None and self.patch_layer is not None and self.patch_layer.name is not None:
             keep = counted & finite
             patches = patch_sums(_kept(gradients.deltas, keep), self.sums.groups(_kept(targets, keep)))
-        return _Part(replace(gradients, deltas=None), truth, counted, finite, patches)
+        return _Part(replace(gradients, deltas=None), truth, images, counted, finite, patches)
 
     def _count(self, parts: list[_Part]) -> None:
         truths = [part.truth for part in parts if part.truth is not None]
@@ -118,7 +126,8 @@ class Collector:
         values, targets = _kept(gradients.values, keep), _kept(gradients.targets, keep)
         if part.patches is not None and self.patch_layer is not None:
             self.sums.layer = self.patch_layer.name
-        self.sums.update(values, targets, class_count(gradients.logits), part.patches)
+        images = None if part.images is None else _kept(part.images, keep.to(part.images.device))
+        self.sums.update(values, targets, class_count(gradients.logits), part.patches, images)
         self.sums.skipped += int((part.counted & ~part.finite).sum())
         if part.truth is not None:
             self.sums.labelled += len(part.truth)

@@ -21,6 +21,7 @@ def facts(prior: AGOP) -> dict[str, str]:
         "statistic": _statistic(prior),
         "patches": patches_text(prior),
         "sketch": sketch_text(prior),
+        "references": references_text(prior),
         "samples": _samples(prior),
         "model": ", ".join(f"{part} {digest[:8]}" for part, digest in provenance.model.items()),
         "images": preprocessing_text(provenance.data.preprocessing) or "preprocessing not recorded",
@@ -44,6 +45,13 @@ def sketch_text(prior: AGOP) -> str:
         return ""
     missing = prior.residual_share
     return f"{len(prior.sketch)} rows with {100 * (1 - missing):.1f} % of tr(M); tr(r)/tr(M) = {missing:.3g}"
+
+
+def references_text(prior: AGOP) -> str:
+    """The reference images in words. Empty if there are none."""
+    if prior.references is None:
+        return ""
+    return f"the file contains {len(prior.references):,} training image{'s' if len(prior.references) > 1 else ''}"
 
 
 def preprocessing_text(fields: Mapping[str, Any]) -> str:

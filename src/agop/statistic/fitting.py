@@ -41,6 +41,7 @@ def fit(
     layer: Layer = None,
     rank: int = 0,
     output: str = "predicted",
+    references: int = 0,
     batch_size: int | None = None,
     snapshot: Callable[[AGOP], object] | None = None,
     snapshot_every: float = 60,
@@ -52,7 +53,8 @@ def fit(
 
     `patches` collects the patch matrix at a layer, by default the first convolution if there is one. `rank`=ℓ > 0 also
     collects a sketch of M with ℓ rows. With output="contrast", gradients are those of the log-odds: the predicted
-    class's logit minus the log-sum-exp of the others.
+    class's logit minus the log-sum-exp of the others. `references`=64 keeps 64 of the counted images, for methods that
+    start from reference images: anyone who has the AGOP file has these training images.
 
     `batch_size` bounds the images per forward pass, whatever the
     loader's batches; the default suits the image size. `snapshot` is called with this rank's AGOP so far every
@@ -65,7 +67,7 @@ def fit(
         )
     collector = Collector(
         model, only_correct=only_correct, per_class=per_class, nan=nan, patches=patches, layer=layer, rank=rank,
-        output=output,
+        output=output, references=references,
     )  # fmt: skip
     with _snapshots(model, collector, snapshot, snapshot_every) as take_if_due:
         with preserved_random_state(list(model.parameters())):  # the loader draws random numbers

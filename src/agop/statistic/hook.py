@@ -78,10 +78,13 @@ class AGOPTrainingHook:
             self._collector.add(self.model, images, labels)
         self._stepped()
 
-    def add(self, gradients: Gradients, labels: Any = None) -> None:
-        """Add a batch whose gradients for the predicted classes are already computed: a step without a pass."""
+    def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
+        """Add a batch whose gradients for the predicted classes are already computed: a step without a pass.
+
+        Without its images, the AGOP has no `image_moments`.
+        """
         if self.steps % self.every == 0:
-            self._collector.count(gradients, labels)
+            self._collector.count(gradients, labels, images)
         self._stepped()
 
     def _stepped(self) -> None:

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from agop.errors import InputError, PriorError
 from agop.statistic.agop import AGOP
+from agop.statistic.moments import mean_and_deviation, sums_from_moments
 from agop.statistic.overlap import check_no_overlap, parts_of
 from agop.statistic.provenance import TRAINING, MergedPart, Provenance
+from agop.statistic.reservoir import Reservoir
 from agop.statistic.sketch import Sketch
 
 # Options that files of earlier versions don't record.
-_NEW_OPTIONS = {"rank": 0, "output": "predicted"}
+_NEW_OPTIONS: dict[str, Any] = {"rank": 0, "output": "predicted", "references": 0}
 
 
 def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
@@ -44,6 +46,8 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
         _patch_matrix(priors, count),
         _class_means(priors, "class_patch_matrices"),
         _sketch(priors),
+        _image_moments(priors, count),
+        _references(priors),
     )
 
 
@@ -75,6 +79,18 @@ def _sketch(priors: Sequence[AGOP]) -> Tensor | None:
         merged = merged or Sketch(len(prior.sketch))
         merged.update(prior.sketch)
     return None if merged is None else merged.rows()
+
+
+def _image_moments(priors: Sequence[AGOP], count: int) -> Tensor | None:
+    moments = [(prior.image_moments, prior.count) for prior in priors]
+    sums = _sum_all([None if own is None else sums_from_moments(own, samples) for own, samples in moments])
+    return None if sums is None else mean_and_deviation(sums, count)
+
+
+def _references(priors: Sequence[AGOP]) -> Tensor | None:
+    """The images that one process over all data would keep."""
+    size = (_NEW_OPTIONS | priors[0].provenance.options)["references"]
+    return Reservoir.of(size, [prior.references for prior in priors]).images() if size else None
 
 
 def _sum_all(tensors: Sequence[Tensor | None]) -> Tensor | None:

@@ -3,6 +3,7 @@
 import json
 import zipfile
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 import agop
 from agop.app import example
 from agop.app.folder import write_zip
+from agop.app.session import Session
 from agop.app.uploads import FORMATS, MOST_FILES
 from agop.cli.app import load_session
 from agop.errors import AGOPError, AGOPWarning, InputError
@@ -24,8 +26,19 @@ def test_methods_that_need_a_prior_are_offered_only_with_one(session):
     assert not {"agop-weighted", "agop-global"} & set(without.offered())
     with pytest.raises(InputError, match="agop-weighted can't run, there is no AGOP file"):
         without.explain(example.images(), ["vanilla", "agop-weighted"])
-    with pytest.raises(InputError, match="expected-gradients needs reference images"):
-        session.explain(example.images(), ["expected-gradients"])
+
+
+def test_methods_with_references_are_offered_if_the_prior_has_some(session):
+    prior = session.explainer.prior
+    without, moments = (
+        Session(replace(session.explainer, prior=replace(prior, image_moments=values, references=None)), (), "")
+        for values in (None, torch.stack([prior.diagonal, prior.diagonal]).float())
+    )
+    assert "expected-gradients" not in without.offered()
+    with pytest.raises(InputError, match="expected-gradients can't run, the prior has no image moments"):
+        without.explain(example.images(), ["expected-gradients"])
+    assert "expected-gradients" in moments.offered()
+    assert list(moments.explain(example.images()[:1], ["expected-gradients"]).results[0].maps) == ["expected-gradients"]
 
 
 def test_unknown_methods_and_no_methods_raise(session):

@@ -56,6 +56,7 @@ def test_network_equals_those_trained_alone_and_by_the_plain_loop_with_the_hook(
     (slow,) = train(tasks(plain, (1,), tmp_path / "c"), 8, ignore)
     torch.testing.assert_close(beside.prior.diagonal, slow.prior.diagonal, rtol=1e-3, atol=1e-9)
     torch.testing.assert_close(beside.prior.patch_matrix, slow.prior.patch_matrix, rtol=1e-3, atol=1e-9)
+    torch.testing.assert_close(beside.prior.image_moments, slow.prior.image_moments, rtol=1e-3, atol=1e-4)
     assert beside.prior.layer == slow.prior.layer == "conv1"
     for name, value in beside.model.state_dict().items():
         torch.testing.assert_close(value, slow.model.state_dict()[name], rtol=1e-3, atol=1e-5)

@@ -154,6 +154,17 @@ def test_rank_and_contrast_are_recorded_and_the_sketch_is_printed_by_fit_and_sho
     assert "gradients of the contrast" in shown
 
 
+def test_references_store_training_images_and_fit_and_show_say_so(folder):
+    result, prior = fit(folder, 1.0, "--references", "3")
+    assert prior.references.shape == (3, 3, 8, 8)
+    shown = run_checked("show", "p.safetensors", folder=folder).stdout
+    for text in (result.stdout, shown):
+        assert "the file contains 3 training images" in text
+    result, prior = fit(folder, 1.0)
+    assert prior.references is None
+    assert "training images" not in result.stdout
+
+
 def test_large_diagonals_per_class_are_not_kept_by_default(folder):
     (folder / "many_classes.py").write_text(
         "from torch import nn\n"

@@ -194,6 +194,24 @@ def test_references_form_grids_of_different_images():
     assert play([method], grids=1, references=IMAGES[:1]).scores  # one image in all cells
 
 
+@pytest.mark.parametrize("references", [0, 9])
+def test_references_of_the_prior_form_grids(references):
+    method = agop.methods.ExpectedGradients(samples=4)
+    prior = agop.fit(MODEL, [(IMAGES, LABELS)], False, progress=False, references=references)
+    scores = play([method], prior, grids=3).scores["expected-gradients"]["energy"]
+    grids = make_grids(MODEL, IMAGES, LABELS, grids=3)
+    if references:
+        own = {"references": joined(prior.references[torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]])])}
+    else:
+        moments = prior.image_moments.repeat(1, 1, 2, 2)
+        own = {"prior": agop.AGOP(prior.diagonal.repeat(1, 2, 2), 1, image_moments=moments)}
+    shares = []
+    for cell in range(4):
+        maps = agop.explain(MODEL, grids.images, method, target=grids.classes[:, cell], **own)
+        shares.append(agop.metrics.energy(maps, grids.masks(cell)[CELL]))
+    torch.testing.assert_close(scores, torch.stack(shares).nanmean(0))
+
+
 def test_undefined_maps_are_skipped_and_counted():
     images = IMAGES.clone()
     images[LABELS == 0] = 0

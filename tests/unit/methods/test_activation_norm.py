@@ -22,13 +22,13 @@ def test_map_is_the_norm_of_the_first_convolution_averaged_over_its_patches():
     assert is_control("activation-norm:layer=body.2")
 
 
-def test_another_layer_is_upsampled_bilinearly():
+def test_layer_that_is_not_a_convolution_is_upsampled_bilinearly():
     model, images = zoo.build("plain"), zoo.images()
-    norms = model.body[:3](images).norm(dim=1, keepdim=True).detach()
+    norms = model.body[:4](images).norm(dim=1, keepdim=True).detach()
     expected = functional.interpolate(norms, (12, 12), mode="bilinear")[:, 0]
-    for options in ({"layer": "body.2"}, {"layer": model.body[2]}):
+    for options in ({"layer": "body.3"}, {"layer": model.body[3]}):
         torch.testing.assert_close(agop.explain(model, images, "activation-norm", **options), expected)
-    torch.testing.assert_close(agop.explain(model, images, "activation-norm:layer=body.2"), expected)
+    torch.testing.assert_close(agop.explain(model, images, "activation-norm:layer=body.3"), expected)
 
 
 def test_weights_of_later_layers_and_the_target_do_not_matter():

@@ -112,7 +112,7 @@ def test_errors_name_the_problem_and_the_fix():
     def explain(**changes):
         agop.explain(model, images, "agop-patch", replace(prior, **changes))
 
-    with pytest.raises(PriorError, match=r"patch matrix is 4×4, layer 'body.0' of this model has 6 channels"):
+    with pytest.raises(PriorError, match=r"patch matrix is 4×4, its layer has 6 channels in this model"):
         explain(patch_matrix=torch.eye(4).double())
     with pytest.raises(PriorError, match=r"patch matrix of layer 'body.0' is zero"):
         explain(patch_matrix=torch.zeros(6, 6).double())

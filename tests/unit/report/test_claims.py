@@ -8,7 +8,7 @@ import pytest
 from agop.report.claims import check, remarks
 from agop.report.formats import registry
 from agop.report.run import Run
-from tests.report_runs import write_clevr, write_xai_tris
+from tests.report_runs import METHODS, write_clevr, write_xai_tris
 
 
 def verdicts(run):
@@ -111,3 +111,21 @@ def test_a_remark_says_if_agop_global_is_no_better_than_a_control(tmp_path):
     assert remark in registry.get("markdown")(even)
     scores = {"agop-global": [0.3, 0.31], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]}
     assert remarks(write_clevr(tmp_path / "better", scores)) == []
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.4, "holds"), (1.25, "undecided"), (1.1, "fails")])
+def test_agop_is_compared_with_the_best_of_the_papers_methods(factor, verdict, tmp_path):
+    """IG is the best of them on average; another method, and a control, are better and don't count."""
+    best = [0.4, 0.5, 0.6, 0.5]
+    noise = [0.01, -0.01, 0.02, -0.02]
+    scores = {key: [0.1, 0.9, 0.1, 0.1] for key in METHODS} | {"integrated-gradients": best}
+    scores["agop"] = [factor * value + more for value, more in zip(best, noise, strict=True)]
+    scores |= dict.fromkeys(("agop-patch", "sobel"), [0.95] * 4)
+    (checked,) = [c for c in check(write_clevr(tmp_path, scores, ("average_precision",))) if "Beyond" in c.claim]
+    assert checked.verdict == verdict
+    assert checked.figures.startswith(f"bar 1.25: clevr-xai {factor:.3f} [")
+
+
+def test_claim_about_agop_needs_all_of_the_papers_methods(tmp_path):
+    scores = {key: [0.4, 0.5] for key in ("agop", "vanilla")}
+    assert not [c for c in check(write_clevr(tmp_path, scores, ("average_precision",))) if "Beyond" in c.claim]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from agop.report.estimate import Estimate, student
+from agop.report.estimate import Estimate, Ratio, student
 
 
 def test_interval_of_few_values():
@@ -33,3 +33,13 @@ def test_normal_interval_of_many_values_equals_the_bootstrap():
     values = np.random.default_rng(0).gamma(2.0, size=2001)
     bootstrap, normal = Estimate(tuple(values[:2000])), Estimate(tuple(values))
     assert normal.interval == pytest.approx(bootstrap.interval, abs=0.005)
+
+
+def test_ratio_is_of_the_means_and_its_interval_covers_the_true_one():
+    assert Ratio((1.0, 3.0), (1.0, 1.0)).mean == 2
+    assert Ratio((0.9,), (1.0,)).interval is None
+    assert Ratio((0.5, 1.0, 1.5), (1.0, 2.0, 3.0)).interval == pytest.approx((0.5, 0.5))
+    random = np.random.default_rng(0)
+    pairs = (random.normal(((0.9,), (1.0,)), 0.1, (2, 10)) for _ in range(1000))
+    ends = [Ratio(*map(tuple, pair)).interval for pair in pairs]
+    assert np.mean([low <= 0.9 <= high for low, high in ends]) == pytest.approx(0.945, abs=0.025)

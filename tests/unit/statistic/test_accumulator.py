@@ -110,7 +110,7 @@ def collect(start, end, **options):
     if len(images):
         hook.step(images, labels[start:end])
     batches = [(images, labels[start:end])] if len(images) else []
-    return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False, rank=3)}
+    return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False, rank=3, references=4)}
 
 
 def test_two_ranks_give_the_same_as_one_process(tmp_path):
@@ -125,6 +125,9 @@ def test_two_ranks_give_the_same_as_one_process(tmp_path):
         assert together.provenance.accuracy == alone[source].provenance.accuracy == together.count / 40
         torch.testing.assert_close(together.diagonal, alone[source].diagonal, rtol=1e-6, atol=0)
         torch.testing.assert_close(together.patch_matrix, alone[source].patch_matrix, rtol=1e-5, atol=1e-9)
+        torch.testing.assert_close(together.image_moments, alone[source].image_moments, rtol=1e-5, atol=1e-6)
+        if source == "fit":
+            assert torch.equal(together.references, alone[source].references), shares
         assert together.layer == alone[source].layer == "0"
         assert 0 < together.residual_share < 1
         below = together.sketch.double().square().sum(0) / together.count

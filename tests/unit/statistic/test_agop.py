@@ -36,7 +36,7 @@ def test_save_and_load_round_trip(per_class, tmp_path):
     assert again.provenance == prior.provenance
     with safe_open(path, "pt") as file:
         by_class = {"class_diagonals", "class_counts", "class_patch_matrices"} if per_class else set()
-        assert set(file.keys()) == {"diagonal", "patch_matrix"} | by_class
+        assert set(file.keys()) == {"diagonal", "patch_matrix", "image_moments"} | by_class
         assert json.loads(file.metadata()["agop"])["count"] == 20
     if per_class:
         torch.testing.assert_close(again.class_diagonals, prior.class_diagonals, equal_nan=True)
@@ -51,7 +51,10 @@ def test_provenance_of_fit_and_hook():
     assert provenance == Provenance(
         kind="one checkpoint", model=provenance.model, input_shape=(3, 12, 12), classes=3, count=20,
         labelled=20, correct=provenance.correct, versions=provenance.versions, layer="body.0",
-        options={"only_correct": False, "per_class": False, "nan": "raise", "rank": 0, "output": "predicted"},
+        options={
+            "only_correct": False, "per_class": False, "nan": "raise", "rank": 0, "output": "predicted",
+            "references": 0,
+        },
     )  # fmt: skip
     assert provenance.versions["torch"] == torch.__version__
     assert set(provenance.model) == {"architecture", "weights"}

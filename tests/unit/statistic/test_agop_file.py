@@ -17,7 +17,7 @@ from tests import zoo
 from tests.agop_files import flipped, metadata_of
 from tests.state import same
 
-NEW = ("patch_matrix", "class_patch_matrices", "sketch")
+NEW = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "references")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +26,9 @@ def saved(tmp_path_factory):
     path = tmp_path_factory.mktemp("agop") / "prior.safetensors"
     model, images = zoo.build("plain"), zoo.images(20)
     prior = agop.fit(
-        model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=True, progress=False, rank=3
-    )
+        model, [(images, torch.arange(20) % 3)], only_correct=False, per_class=True, progress=False, rank=3,
+        references=4,
+    )  # fmt: skip
     prior.save(path, preprocessing=Preprocessing((12, 12), (0.5,), (0.25,)), classes=["cat", "dog", "cow"])
     return path
 
@@ -70,9 +71,10 @@ def test_class_names_of_folders_that_are_not_utf_8_load(saved, tmp_path):
     assert agop.AGOP.load(tmp_path / "named.safetensors").class_names == tuple(names)
 
 
-def test_patch_matrix_and_sketch_are_those_that_were_saved(saved, tmp_path):
+def test_optional_tensors_are_those_that_were_saved(saved, tmp_path):
     prior = agop.AGOP.load(saved)
     assert (prior.layer, prior.sketch.shape, prior.class_patch_matrices.shape) == ("body.0", (3, 3, 12, 12), (3, 6, 6))
+    assert (prior.image_moments.shape, prior.references.shape) == ((2, 3, 12, 12), (4, 3, 12, 12))
     prior.save(tmp_path / "again.safetensors")
     again = agop.AGOP.load(tmp_path / "again.safetensors")
     assert all(same(getattr(prior, name), getattr(again, name)) for name in NEW)
@@ -81,12 +83,14 @@ def test_patch_matrix_and_sketch_are_those_that_were_saved(saved, tmp_path):
 def test_file_of_the_first_format_loads_without_them(saved, tmp_path):
     def first_format(values):
         values.update(format=1)
-        del values["layer"], values["options"]["rank"], values["options"]["output"]
+        del values["layer"]
+        for option in ("rank", "output", "references"):
+            del values["options"][option]
 
     path = rewritten(saved, tmp_path / "first.safetensors", first_format, dict.fromkeys(NEW))
     prior, expected = agop.AGOP.load(path), agop.AGOP.load(saved)
     assert torch.equal(prior.diagonal, expected.diagonal)
-    assert [getattr(prior, name) for name in (*NEW, "layer")] == [None] * 4
+    assert [getattr(prior, name) for name in (*NEW, "layer")] == [None] * 6
     assert prior.provenance.output == "predicted"
 
 
@@ -103,9 +107,20 @@ def test_file_of_the_first_format_loads_without_them(saved, tmp_path):
         {"class_patch_matrices": torch.rand(3, 6, 6).double()},
         {"sketch": torch.rand(3, 3, 12, 13)},
         {"sketch": torch.full((3, 3, 12, 12), torch.nan)},
+        {"image_moments": torch.rand(2, 3, 12, 13)},
+        {"image_moments": torch.rand(3, 3, 12, 12)},
+        {"image_moments": torch.rand(2, 3, 12, 12).double()},
+        {"image_moments": -torch.ones(2, 3, 12, 12)},
+        {"image_moments": torch.full((2, 3, 12, 12), torch.inf)},
+        {"references": torch.rand(4, 3, 12, 13)},
+        {"references": torch.rand(3, 12, 12)},
+        {"references": torch.rand(21, 3, 12, 12)},
+        {"references": torch.zeros(0, 3, 12, 12)},
+        {"references": torch.full((4, 3, 12, 12), torch.nan)},
+        {"references": torch.ones(4, 3, 12, 12, dtype=torch.uint8)},
     ],
 )
-def test_damaged_patch_matrices_and_sketches_raise(saved, tmp_path, tensors):
+def test_damaged_optional_tensors_raise(saved, tmp_path, tensors):
     path = rewritten(saved, tmp_path / "damaged.safetensors", lambda values: None, tensors)
     with pytest.raises(FileError, match="tensors don't match"):
         agop.AGOP.load(path)

@@ -125,7 +125,7 @@ def test_snapshots_default_to_every_100_steps_and_the_state_does_not_grow(tmp_pa
         hook.step(zoo.images(1))
         sizes.add(sum(t.nbytes for t in hook.state_dict()["sums"].values() if isinstance(t, torch.Tensor)))
     assert [path.name for path in sorted(tmp_path.iterdir())] == [f"step-00000{n}00.safetensors" for n in (1, 2)]
-    assert sizes == {3 * 12 * 12 * 8 + 6 * 6 * 8 + 8}
+    assert sizes == {3 * 3 * 12 * 12 * 8 + 6 * 6 * 8 + 8}
 
 
 TRAINING = """

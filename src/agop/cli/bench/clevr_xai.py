@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from agop.cli.bench.common import Force, Fresh, Jobs, Method, Metric, Names, Out, compute, processes, select
+from agop.cli.bench.common import (
+    Force,
+    Fresh,
+    Jobs,
+    Method,
+    Metric,
+    Names,
+    Out,
+    compute,
+    every_method,
+    processes,
+    select,
+)
 from agop.cli.stopping import stoppable
 
 if TYPE_CHECKING:
@@ -75,16 +87,15 @@ def _clevr_options(data: Path | None, network: str, weights: Path | None, full: 
 
 def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full: bool, quick: bool) -> RunSpec:
     """The specification: the paper's methods, variants and controls, and the baselines of integrated gradients."""
-    from agop import methods, metrics
+    from agop import metrics
     from agop.bench.code import code_of
     from agop.bench.entries import BASELINES
-    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
     from agop.scenarios.clevr_xai import LAYERS, Options, clevr_xai
 
-    variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training", *FIXED_MAPS]
+    variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training"]
     baselines = BASELINES if not method or "integrated-gradients" in method else ()
-    selected = select("method", method, [*methods.names(), *variants])
+    selected = select("method", method, [*every_method(), *variants])
     # Only options that differ from the default: the specification stays readable.
     changed = {name: value for name, value in vars(options).items() if value != getattr(Options, name)}
     return RunSpec(

@@ -27,8 +27,22 @@ Jobs = Annotated[int | None, typer.Option(help="Number of processes; by default 
 Restarts = Annotated[
     int, typer.Option(min=0, help="Train a network that doesn't learn its task again, at most this many times.")
 ]
+Untrained = Annotated[
+    bool, typer.Option("--untrained", help="Networks with random weights: methods should score as the control random.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in the run folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Resume a run that was started with another agop or torch.")]
+
+
+def every_method() -> list[str]:
+    """The methods that a bench can run, the controls of `agop`, and the controls that are one map for every image."""
+    from agop import methods
+    from agop.evaluating.controls import FIXED_MAPS
+    from agop.runs.controls import AGOP_CONTROLS
+
+    # A bench's priors have no sketch.
+    own = [name for name in methods.names() if "sketch" not in methods.get(name).prior_parts]
+    return [*own, *AGOP_CONTROLS, *FIXED_MAPS]
 
 
 def select(kind: str, names: Names, known: Sequence[str], default: Sequence[str] | None = None) -> tuple[str, ...]:

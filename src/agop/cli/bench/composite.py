@@ -16,8 +16,10 @@ from agop.cli.bench.common import (
     Names,
     Out,
     Restarts,
+    Untrained,
     check_files,
     compute,
+    every_method,
     processes,
     select,
 )
@@ -43,13 +45,13 @@ def composite(
     restarts: Restarts = 5,
     jobs: Jobs = None,
     quick: Annotated[bool, typer.Option("--quick", help="400 images, 1 epoch, 20 test images: a smoke test.")] = False,
+    untrained: Untrained = False,
     fresh: Fresh = False,
     force: Force = False,
 ) -> None:
     """Train, explain and score digits on photographs, where the mask is the digit."""
-    from agop import methods, metrics, scenarios
+    from agop import metrics, scenarios
     from agop.bench.code import code_of
-    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
     from agop.scenarios.composite import Options
 
@@ -57,7 +59,7 @@ def composite(
     files = {name: str(path.resolve()) for name, path in (("digits", digits), ("photos", photos)) if path is not None}
     samples = samples if samples is not None else 400 if quick else Options.samples
     options = Options(**files, size=size, samples=samples)
-    selected = select("method", method, [*methods.names(), *FIXED_MAPS])
+    selected = select("method", method, every_method())
     spec = RunSpec(
         benchmark="composite",
         scenarios=tasks,
@@ -66,12 +68,12 @@ def composite(
         methods=selected,
         metrics=select("metric", metric, metrics.names(), metrics.default_names()),
         masks="own",
-        epochs=1 if quick else scenarios.get(tasks[0]).recipe.epochs,
+        epochs=0 if untrained else 1 if quick else scenarios.get(tasks[0]).recipe.epochs,
         test_images=20 if quick else 300,
         steps=8,
         # Only options that differ from the default: the specification stays readable.
         options={name: value for name, value in vars(options).items() if value != getattr(Options, name)},
-        restarts=None if quick else restarts,
+        restarts=None if quick or untrained else restarts,
         code=code_of(selected),
     )
     check_files(spec)

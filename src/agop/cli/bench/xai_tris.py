@@ -7,8 +7,26 @@ from typing import Annotated
 
 import typer
 
-from agop.cli.bench.common import Force, Fresh, Jobs, Method, Metric, Names, Out, Restarts, compute, processes, select
+from agop.cli.bench.common import (
+    Force,
+    Fresh,
+    Jobs,
+    Method,
+    Metric,
+    Names,
+    Out,
+    Restarts,
+    Untrained,
+    compute,
+    every_method,
+    processes,
+    select,
+)
 from agop.cli.stopping import stoppable
+from agop.runs.controls import AGOP_CONTROLS
+
+# Methods and controls with many passes per image, beside `agop`, which is made of the same parts.
+_ONLY_FULL = (*AGOP_CONTROLS, "expected-gradients", "agop-expected")
 
 
 @stoppable("finished cells stay in {out}: run again (without --fresh) to resume")
@@ -30,17 +48,18 @@ def xai_tris(
     restarts: Restarts = 5,
     jobs: Jobs = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Both backgrounds, all networks, and 1,000 test images, not 500.")
+        bool,
+        typer.Option("--full", help="Both backgrounds, all networks, all methods, and 1,000 test images, not 500."),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="2 epochs and 100 test images: a smoke test.")] = False,
+    untrained: Untrained = False,
     fresh: Fresh = False,
     force: Force = False,
 ) -> None:
     """Train, explain and score every scenario × background × seed, then check each claim of the paper."""
-    from agop import methods, metrics, scenarios
+    from agop import metrics, scenarios
     from agop.bench.code import code_of
     from agop.errors import InputError
-    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
 
     networks = scenarios.networks("xai-tris")
@@ -53,7 +72,8 @@ def xai_tris(
     own = {name: known[name].backgrounds for name in known if (known[name].task or name) in tasks}
     every = list(dict.fromkeys(b for backgrounds in own.values() for b in backgrounds))
     backgrounds = select("background", background, every, [b for b in every if full or b != "correlated"])
-    chosen = select("method", method, [*methods.names(), *FIXED_MAPS])
+    listed = every_method()
+    chosen = select("method", method, listed, [name for name in listed if full or name not in _ONLY_FULL])
     spec = RunSpec(
         benchmark="xai-tris",
         scenarios=tuple(own),
@@ -62,10 +82,10 @@ def xai_tris(
         methods=chosen,
         metrics=select("metric", metric, metrics.names(), metrics.default_names()),
         masks="own" if masks == "true" else select("kind of mask", [masks], ["own", "union", "signed"])[0],
-        epochs=2 if quick else known[next(iter(own))].recipe.epochs,
+        epochs=0 if untrained else 2 if quick else known[next(iter(own))].recipe.epochs,
         test_images=100 if quick else 1000 if full else 500,
         absent=tuple(f"{name}/{b}" for name in own for b in backgrounds if b not in own[name]),
-        restarts=None if quick else restarts,
+        restarts=None if quick or untrained else restarts,
         tasks={name: known[name].task for name in own if known[name].task},
         code=code_of(chosen),
     )

@@ -18,6 +18,7 @@ from agop.cli.bench.common import (
     Restarts,
     check_files,
     compute,
+    every_method,
     processes,
     select,
 )
@@ -47,16 +48,15 @@ def xai_tris_64(
     force: Force = False,
 ) -> None:
     """Train, explain and score XAI-TRIS at 64×64: large tetrominoes in noise or on photographs."""
-    from agop import methods, metrics, scenarios
+    from agop import metrics, scenarios
     from agop.bench.code import code_of
-    from agop.evaluating.controls import FIXED_MAPS
     from agop.runs.spec import RunSpec
 
     known = scenarios.names("xai-tris-64")
     tasks = select("scenario", [f"{name.removesuffix('-64')}-64" for name in scenario or ()], known)
     first = scenarios.get(tasks[0])
     backgrounds, notes = _backgrounds(background, photos, first.backgrounds)
-    selected = select("method", method, [*methods.names(), *FIXED_MAPS])
+    selected = select("method", method, every_method())
     options = {"photos": None if photos is None else str(photos.resolve()), "samples": 400 if quick else None}
     spec = RunSpec(
         benchmark="xai-tris-64",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from agop.report.claims import clevr_xai, srg, xai_tris
+from agop.report.claims import beyond, clevr_xai, srg, xai_tris
 from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked, not_run
 from agop.report.run import Run
 
 _FEW = 6
 _CLAIMS = {
-    "xai-tris": (*xai_tris.CLAIMS, *srg.CLAIMS),
-    "clevr-xai": (*clevr_xai.CLAIMS, *srg.CLAIMS),
+    "xai-tris": (*xai_tris.CLAIMS, *srg.CLAIMS, *beyond.XAI_TRIS),
+    "clevr-xai": (*clevr_xai.CLAIMS, *srg.CLAIMS, *beyond.CLEVR_XAI),
     "xai-tris-64": srg.CLAIMS,
-    "composite": srg.CLAIMS,
+    "composite": (*srg.CLAIMS, *beyond.COMPOSITE),
 }
+# Questions of ours, not of the paper.
+_OURS = (*srg.CLAIMS, *beyond.XAI_TRIS, *beyond.COMPOSITE, *beyond.CLEVR_XAI)
 # Ground truths under which claims are checked, if a run has several.
 _TRUTHS = ("own", "union")
 
@@ -24,8 +26,8 @@ def check(run: Run) -> list[Checked]:
     checked = []
     for claim, verdict in _CLAIMS.get(run.spec.benchmark, ()):
         results = {kind: verdict(view) for kind, view in views.items()}
-        if (claim, verdict) in srg.CLAIMS and not_run() in results.values():
-            continue  # a question of ours, not of the paper
+        if (claim, verdict) in _OURS and not_run() in results.values():
+            continue
         verdicts, evidence = ({kind: result[part] for kind, result in results.items()} for part in (0, 1))
         checked.append(Checked(claim, verdicts, evidence))
     return checked
