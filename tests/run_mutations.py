@@ -40,7 +40,11 @@ def write_runs(folder):
         if not (cell / "scores.safetensors").exists():
             (cell / "scores.safetensors").write_bytes(save({"true/vanilla/iou": np.array([0.1, np.nan, 0.3])}))
         diagonals = random.random((2, 3, 4, 4))
-        (cell / "agop.safetensors").write_bytes(save({"class_diagonals": diagonals, "diagonal": diagonals[0]}))
+        parts = {"patch_matrix": np.eye(5), "sketch": random.random((2, 3, 4, 4), dtype=np.float32)}
+        metadata = {"agop": json.dumps({"format": 2, "layer": "conv", "count": 9})}
+        prior = save({"class_diagonals": diagonals, "diagonal": diagonals[0]} | parts, metadata)
+        (cell / "agop.safetensors").write_bytes(prior)
+        (cell / "checkpoint.safetensors").write_bytes(save({"conv.weight": random.random((5, 3, 2, 2))}))
         (cell / "snapshots").mkdir()
         for step in (100, 200):
             (cell / "snapshots" / f"step-{step:08d}.safetensors").write_bytes(save({"diagonal": diagonals[0] * step}))

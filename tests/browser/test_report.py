@@ -25,7 +25,8 @@ pytest_plugins = ("tests.browser.report_run",)
 
 def test_the_page_opens_from_its_file_with_all_sections_and_charts(report, run_folder):
     heads = report.locator("h2").all_inner_texts()
-    assert heads == ["At a glance", "Tables", "Gallery", "Convergence", "Cost", "About this run"]
+    eigenvectors = "What the first layer looks for"
+    assert heads == ["At a glance", "Tables", "Gallery", "Convergence", "Cost", eigenvectors, "About this run"]
     report.wait_for_selector("#cost-chart .main-svg")
     report.wait_for_selector("#convergence-chart .main-svg")
     titles = report.locator(".xtitle, .ytitle, .x2title, .y2title").all_text_contents()

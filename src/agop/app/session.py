@@ -17,6 +17,7 @@ from agop import methods
 from agop.app.uploads import MOST_FILES, read_upload
 from agop.errors import AGOPWarning, InputError
 from agop.model.probe import number_of_classes
+from agop.model.targets import PREDICTED
 from agop.pictures.class_names import class_names
 from agop.pictures.explained import Explained, Explainer
 from agop.pictures.preprocessing import Preprocessing
@@ -57,6 +58,7 @@ class Session:
         explainer = Explainer(
             model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
             names=class_names(prior, names, classes, model), lenient=True,
+            output=PREDICTED if prior is None else prior.provenance.output,
         )  # fmt: skip
         return cls(explainer, classes, about)
 

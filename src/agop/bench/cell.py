@@ -23,6 +23,7 @@ from agop.evaluating.cell_folder import CellScores, gallery, write_tensors
 from agop.evaluating.scoring import MethodScores, correct, score
 from agop.model.preparing import prepare
 from agop.pictures.heat import pixels
+from agop.runs.cell_files import PRIOR, WEIGHTS
 from agop.runs.gallery import SHOWN
 from agop.runs.rows import Row, row
 from agop.runs.spec import Cell, RunSpec
@@ -92,8 +93,8 @@ def _write_cell(
     test = test.first(spec.test_images)
     priors = _priors(scenario, trained, training)
     for kind, prior in priors.items():
-        prior.save(part / ("agop.safetensors" if kind == scenario.prior else f"agop-{kind}.safetensors"))
-    write_tensors(part / "checkpoint.safetensors", trained.model.state_dict())
+        prior.save(part / (PRIOR if kind == scenario.prior else f"agop-{kind}.safetensors"))
+    write_tensors(part / WEIGHTS, trained.model.state_dict())
     scores = CellScores(rows=list(_facts(spec, trained, splits, hits)))
     scores.samples[f"{spec.masks}/model/correct"] = hits[: len(test)].float()
     with warnings.catch_warnings():

@@ -38,6 +38,7 @@ def evaluate(
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),
     layer: options.Layer = None,
+    contrast: options.Contrast = None,
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,
@@ -91,7 +92,12 @@ def evaluate(
         check_accepts_grids(network, how.zeros())
     classes = class_names(statistic, names, count)
     data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
-    shared = {"layer": layer, "batch_size": batch_size, "references": options.load_references(references, how)}
+    shared: dict[str, Any] = {
+        "layer": layer,
+        "batch_size": batch_size,
+        "references": options.load_references(references, how),
+        "output": options.output_of(contrast, statistic),
+    }
     evaluation: Evaluation
     if grid:
         chosen = {"grids": grids or GRIDS, "confidence": CONFIDENCE if confidence is None else confidence}

@@ -39,6 +39,7 @@ def explain(
         str | None, typer.Option(help="Class to explain, by name or number. Default: the predicted one.")
     ] = None,
     layer: options.Layer = None,
+    contrast: options.Contrast = None,
     weights: options.Weights = None,
     num_classes: options.NumClasses = None,
     names: options.Names = None,
@@ -87,6 +88,7 @@ def explain(
     explainer = Explainer(
         network, methods, preprocessing, statistic, None if target is None else class_index(target, known), layer,
         batch_size, known, references=options.load_references(references, preprocessing),
+        output=options.output_of(contrast, statistic),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
     source = options.manifest_source(model, weights, prior)

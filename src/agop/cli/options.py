@@ -35,6 +35,13 @@ References = Annotated[
     ),
 ]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
+Contrast = Annotated[
+    bool | None,
+    typer.Option(
+        "--contrast/--no-contrast",
+        help="Gradients of the log-odds of the class, instead of its logit. Default: as in the prior, else the logit.",
+    ),
+]
 NumClasses = Annotated[
     int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
 ]
@@ -152,6 +159,15 @@ def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessi
     different = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
     if different:
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
+
+
+def output_of(contrast: bool | None, prior: AGOP | None) -> str:
+    """What gradients are of, from --contrast; by default as in the prior."""
+    from agop.model.targets import CONTRAST, PREDICTED
+
+    if contrast is None:
+        return PREDICTED if prior is None else prior.provenance.output
+    return CONTRAST if contrast else PREDICTED
 
 
 def load_references(folder: Path | None, preprocessing: Preprocessing) -> Tensor | None:

@@ -23,6 +23,7 @@ def sanity(
     ] = None,
     prior: options.Prior = None,
     references: options.References = None,
+    contrast: options.Contrast = None,
     images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
@@ -50,5 +51,8 @@ def sanity(
     some, others = load_some(pictures, how, images), options.load_references(references, how)
     network = options.load_model_on_device(model, weights, num_classes, device)
     for name in names:
-        result = check(network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed)
+        result = check(
+            network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed,
+            output=options.output_of(contrast, statistic),
+        )  # fmt: skip
         plain_console().print(f"{result}\n")

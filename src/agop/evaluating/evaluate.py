@@ -21,7 +21,7 @@ from agop.methods import Method
 from agop.methods.base import missing_layer
 from agop.metrics.base import Metric
 from agop.model.layers import Layer
-from agop.model.targets import Target
+from agop.model.targets import CONTRAST, PREDICTED, Target, check_output
 from agop.pictures.heat import pixels
 from agop.runs.gallery import spread
 from agop.statistic.agop import AGOP
@@ -44,13 +44,16 @@ def evaluate(
     labels: Tensor | None = None,
     controls: bool = True,
     references: Tensor | None = None,
+    output: str = PREDICTED,
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W); by default every runnable method and every metric.
 
     With labels (N,) the accuracy is also reported. With `controls`, two maps that don't depend on the model are scored
     beside the methods: a blob in the centre, and the mean mask. `references` (M,C,H,W) are other images, for example
-    from the training data, for methods and metrics that take some.
+    from the training data, for methods and metrics that take some. With output="contrast", maps are made of gradients
+    of the log-odds, as in `explain`.
     """
+    check_output(output)
     by_name = methods_by_name(methods, prior, references, images)
     metric_list = _metrics(metrics)
     if not by_name or not metric_list:
@@ -67,6 +70,7 @@ def evaluate(
         score(
             model, images, {kind: masks}, track(entries.items(), "evaluating"), metric_list, places,
             target=target, batch_size=batch_size, signed=signed, steps=steps, references=references,
+            output=output,
         )
     )  # fmt: skip
     few = images[places]
@@ -74,7 +78,7 @@ def evaluate(
     maps = {result.method: result.maps for result in results}
     samples = gallery(model, few, pixels(few), truth, maps, None if classes is None else classes[places], places)
     correct = None if classes is None else accuracy(model, images, classes)
-    return Evaluation(results, samples, prior, kind, correct, steps)
+    return Evaluation(results, samples, prior, kind, correct, steps, output_notes(output))
 
 
 def methods_by_name(
@@ -96,6 +100,11 @@ def methods_by_name(
             raise InputError(f"{name} appears twice among the methods: evaluate two configurations in two calls")
         by_name[name] = method
     return by_name
+
+
+def output_notes(output: str) -> tuple[str, ...]:
+    """A line below the table unless the maps are made of gradients of logits."""
+    return ("Gradients are those of the contrast, the log-odds of the class.",) if output == CONTRAST else ()
 
 
 def _metrics(names: str | Sequence[str] | None) -> list[Metric]:

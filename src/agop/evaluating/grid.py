@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from agop.errors import InputError
 from agop.evaluating.cell_folder import gallery
-from agop.evaluating.evaluate import checked_labels, checked_masks, methods_by_name
+from agop.evaluating.evaluate import checked_labels, checked_masks, methods_by_name, output_notes
 from agop.evaluating.grid_images import CELLS, CONFIDENCE, GRIDS, Grids, check_accepts_grids, joined, make_grids
 from agop.evaluating.grid_scores import cell_scores, means_over_cells, shown_cells
 from agop.evaluating.scoring import Entry
@@ -22,6 +22,7 @@ from agop.methods import Method
 from agop.methods.base import missing_layer
 from agop.model.layers import Layer
 from agop.model.probe import check_images
+from agop.model.targets import PREDICTED, check_output
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture, pixels
 from agop.runs.gallery import Gallery
@@ -74,15 +75,17 @@ def grid_pointing_game(
     layer: Layer = None,
     batch_size: int | None = None,
     references: Tensor | None = None,
+    output: str = PREDICTED,
 ) -> GridEvaluation:
     """Share of each map in the cell of its class, on 2×2 grids of images (N,C,H,W) with labels (N,).
 
     The images of a grid have four classes, and the model classifies each of them correctly with P ≥ confidence. Each
     class of a grid is explained. An image is in one grid only, so few images give fewer than `grids` grids. With masks
     (N,H,W) of the objects, maps are also scored against the object in the cell. A prior is repeated in each cell, and
-    references (M,C,H,W) form grids of their own.
+    references (M,C,H,W) form grids of their own. With output="contrast", maps are made of gradients of the log-odds.
     """
     check_images(images)
+    check_output(output)
     by_name = methods_by_name(methods, prior, references, images)
     if not by_name:
         raise InputError("nothing to evaluate: pass at least one method")
@@ -96,14 +99,18 @@ def grid_pointing_game(
     )
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     results, undefined = [], {}
-    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size, references):
+    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size, references, output):
         results.append(means_over_cells(parts))
         undefined[parts[0].method] = Counter(reason for part in parts for reason in part.undefined[CELL] if reason)
     return GridEvaluation(
         tuple(results),
         _gallery(model, composed, {result.method: result.maps for result in results}),
         masks=CELL,
-        notes=(*_description(composed, len(images), confidence), *_undefined(undefined, composed.sources.numel())),
+        notes=(
+            *_description(composed, len(images), confidence),
+            *output_notes(output),
+            *_undefined(undefined, composed.sources.numel()),
+        ),
         sources=composed.sources,
         classes=composed.classes,
     )

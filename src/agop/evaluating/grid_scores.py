@@ -13,6 +13,7 @@ from agop import metrics as all_metrics
 from agop.evaluating.grid_images import CELLS, Grids, joined
 from agop.evaluating.scoring import Entry, MethodScores, score
 from agop.methods.integrated_gradients import IntegratedGradients
+from agop.model.targets import PREDICTED
 from agop.runs.gallery import spread
 from agop.runs.grid_masks import CELL, OBJECT
 from agop.statistic.agop import AGOP
@@ -28,6 +29,7 @@ def cell_scores(
     entries: Iterable[tuple[str, Entry]],
     batch_size: int | None = None,
     references: Tensor | None = None,
+    output: str = PREDICTED,
 ) -> Iterator[list[MethodScores]]:
     """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept.
 
@@ -44,7 +46,7 @@ def cell_scores(
             for cell in range(len(CELLS))
             for result in score(
                 model, grids.images, grids.masks(cell), [pair], metrics, shown,
-                target=grids.classes[:, cell], batch_size=batch_size, references=references,
+                target=grids.classes[:, cell], batch_size=batch_size, references=references, output=output,
             )
         ]  # fmt: skip
 

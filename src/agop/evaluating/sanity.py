@@ -19,7 +19,7 @@ from agop.methods.base import takes_layer
 from agop.model.layers import Layer, named_layer
 from agop.model.probe import check_images, probing, rows_for, unwrapped
 from agop.model.randomised import copied, layers_from_the_top, randomise
-from agop.model.targets import Target, target_indices
+from agop.model.targets import PREDICTED, Target, target_indices
 from agop.statistic.agop import AGOP
 from agop.system.progress import track
 
@@ -36,12 +36,14 @@ def sanity(
     references: Tensor | None = None,
     steps: int | None = 8,
     seed: int = 0,
+    output: str = PREDICTED,
 ) -> Sanity:
     """Rank correlations of a method's maps with those of the same model with random weights, from the top down.
 
     The sanity check of Adebayo et al.: a copy of the model loses the weights of its last layer, then of the layer
     before it as well, and so on, until all weights are random. There are at most `steps` steps, of several layers in a
     deep model; None: one per layer. The class explained is always that of the trained model. The prior is kept.
+    With output="contrast", maps are made of gradients of the log-odds.
     """
     check_images(images)
     if steps is not None and steps < 1:
@@ -52,8 +54,9 @@ def sanity(
 
     def maps_of(network: nn.Module) -> Tensor:
         return explain(
-            network, images, configured, prior, targets, batch_size=batch_size, references=references, nan="skip"
-        )
+            network, images, configured, prior, targets, batch_size=batch_size, references=references, nan="skip",
+            output=output,
+        )  # fmt: skip
 
     trained = maps_of(model)
     names = layers_from_the_top(model, images[:1])

@@ -22,7 +22,7 @@ from agop.methods import Method
 from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.probe import probing, rows_for
-from agop.model.targets import Target, target_indices
+from agop.model.targets import PREDICTED, Target, target_indices
 from agop.statistic.agop import AGOP
 
 # Images with fewer values leave little on the heap, and returning it costs more time than scoring them.
@@ -66,11 +66,12 @@ def score(
     steps: int | None = None,
     scorer: nn.Module | None = None,
     references: Tensor | None = None,
+    output: str = PREDICTED,
 ) -> Iterator[MethodScores]:
     """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
 
     Metrics query `scorer`, by default the model itself. `references` (M,C,H,W) are other images, for methods and
-    metrics that take some.
+    metrics that take some. `output` is what the maps' gradients are of.
     """
 
     def all_scores(maps: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -90,7 +91,7 @@ def score(
 
     known: dict[bytes, dict[str, dict[str, Tensor]]] = {}
     for name, entry in entries:
-        maps, milliseconds = timed_maps(model, images, entry, target, batch_size, references)
+        maps, milliseconds = timed_maps(model, images, entry, target, batch_size, references, output)
         # Two methods with the same maps, such as vanilla and agop-local, are scored once.
         digest = hashlib.sha256(maps.detach().cpu().numpy().tobytes()).digest()
         if digest not in known:
@@ -109,6 +110,7 @@ def timed_maps(
     target: Target = None,
     batch_size: int | None = None,
     references: Tensor | None = None,
+    output: str = PREDICTED,
 ) -> tuple[Tensor, float]:
     """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
     # A method with a prior takes its references from there, as it does for a user who passes none.
@@ -117,7 +119,7 @@ def timed_maps(
     def maps_of(images: Tensor, targets: Tensor | None) -> Tensor:
         return explain(
             model, images, entry.method, entry.prior, targets, entry.layer, batch_size,
-            references=references, nan="skip",
+            references=references, nan="skip", output=output,
         )  # fmt: skip
 
     targets = target_indices(target, len(images))

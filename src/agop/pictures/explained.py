@@ -16,7 +16,7 @@ from agop.errors import AGOPError, FileError
 from agop.explaining.explain import explain
 from agop.methods.base import missing_layer
 from agop.model.probe import probing
-from agop.model.targets import predicted, probabilities
+from agop.model.targets import PREDICTED, predicted, probabilities
 from agop.pictures.class_names import class_name
 from agop.pictures.heat import Picture
 from agop.pictures.image_files import Skip
@@ -64,6 +64,7 @@ class Explainer:
     names: Sequence[str] = ()
     lenient: bool = False
     references: Tensor | None = None
+    output: str = PREDICTED
 
     def explained(self, files: Sequence[Path], skip: Skip, read: Read | None = None) -> Iterator[Explained]:
         """Yield one result per readable file, in order. `skip` gets a message per skipped file or method."""
@@ -97,7 +98,7 @@ class Explainer:
             try:
                 maps[name] = explain(
                     self.model, inputs, name, self.prior, self.target, layer, self.batch_size,
-                    references=self.references, nan=nan,
+                    references=self.references, nan=nan, output=self.output,
                 )  # fmt: skip
             except AGOPError as error:
                 if not self.lenient:

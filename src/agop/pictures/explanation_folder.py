@@ -103,6 +103,7 @@ class ExplanationFolder:
             "agop": package_version(),
             "fingerprint": fingerprint(explainer.model),
             "methods": {name: _method_fields(name, explainer.layer) for name in explainer.methods},
+            "output": explainer.output,
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
             "colouring": asdict(self._colouring),

@@ -68,6 +68,17 @@ def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence
     return _bytes(255 * scaled.transpose(0, 2, 3, 1))
 
 
+def signed_picture(values: NDArray[np.floating]) -> Picture:
+    """Picture (H,W,3) of signed values (C,H,W), gray where they are 0. The largest absolute value becomes white.
+
+    Of other than one or three channels it shows their mean.
+    """
+    shown = values if len(values) in (1, 3) else values.mean(axis=0, keepdims=True)
+    extreme = shown.flat[np.abs(shown).argmax()]
+    scaled = 0.5 + 0.5 * shown / (extreme or 1)
+    return _bytes(255 * np.broadcast_to(scaled, (3, *scaled.shape[1:])).transpose(1, 2, 0))
+
+
 def _strength(saliency: NDArray[np.floating], top: float | None) -> NDArray[np.floating]:
     """The map divided by `top`, in 0..1; zeros if it isn't above 0."""
     top = float(saliency.max()) if top is None else top

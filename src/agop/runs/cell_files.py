@@ -15,11 +15,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from agop.runs.about import versions
-from agop.runs.records import LARGEST, damaged, digest, read_record, write_record
+from agop.runs.records import LARGEST, damaged, digest, parse, read_record, write_record
 from agop.system.files import read_bytes
+from agop.system.safetensors_metadata import safetensors_metadata
 
 SEAL = "cell.json"
-SCORES, PRIOR = "scores.safetensors", "agop.safetensors"
+SCORES, PRIOR, WEIGHTS = "scores.safetensors", "agop.safetensors", "checkpoint.safetensors"
 _SNAPSHOT = re.compile(r"snapshots/step-(\d{1,15})\.safetensors")
 Array = NDArray[Any]
 
@@ -68,6 +69,11 @@ class CellFiles:
             return None
         with self.reading(name):
             return dict(sorted(load(self.content(name)).items()))
+
+    def prior_values(self) -> dict[str, Any]:
+        """The JSON object of the prior: its layer, its count …"""
+        with self.reading(PRIOR):
+            return parse(safetensors_metadata(self.content(PRIOR))["agop"].encode())
 
     def scores(self) -> dict[str, Array]:
         """Scores (N,) by "masks/method/metric", not finite where undefined."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from agop.errors import FileError
 from agop.statistic.provenance import EARLIER_FORMATS, FORMAT, Provenance
 from agop.system.files import read_bytes, write_atomically
+from agop.system.safetensors_metadata import safetensors_metadata
 from agop.system.typed_json import from_json
 
 Tensors = dict[str, Tensor]
@@ -50,7 +51,7 @@ def read_agop_file(path: Path) -> tuple[Tensors, Provenance]:
     content = read_bytes(path)
     try:
         tensors = tensors_from_bytes(content)
-        values = json.loads(_metadata(content)[_KEY], parse_constant=_reject)
+        values = json.loads(safetensors_metadata(content)[_KEY], parse_constant=_reject)
         file_format = values["format"]
     except (SafetensorError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise FileError(
@@ -90,12 +91,6 @@ def _checksum(tensors: Tensors, values: dict[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         add_bytes(digest, tensor)
     return digest.hexdigest()[:16]
-
-
-def _metadata(content: bytes) -> dict[str, str]:
-    """Metadata of a safetensors file. Its header is a length and a JSON object."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return dict(header["__metadata__"])
 
 
 def _reject(constant: str) -> NoReturn:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from agop.statistic import eigenvectors
+
 # Values in float64 at once: they stay in the cache, whatever the batch size.
 _CHUNK_VALUES = 2**17
 # Matrices per class take up to 128 MiB: 28 classes of a patch embedding with 768 channels, 4,096 of 64 filters.
@@ -34,10 +36,7 @@ def _gram(deltas: Tensor) -> Tensor:
 
 def square_root(matrix: Tensor) -> Tensor:
     """R (D,D) with RᵀR = S, for a patch matrix S."""
-    values, vectors = torch.linalg.eigh(matrix)
-    # Rounding may make the smallest eigenvalues negative.
-    root: Tensor = values.clamp_min(0).sqrt()[:, None] * vectors.T
-    return root
+    return torch.from_numpy(eigenvectors.square_root(matrix.cpu().numpy())).to(matrix.device)
 
 
 def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:

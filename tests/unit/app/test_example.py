@@ -22,6 +22,8 @@ def test_example_is_small_and_its_prior_matches_its_network():
     prior = agop.AGOP.load(example.PRIOR)
     assert "checksum" in metadata_of(example.PRIOR.read_bytes())
     assert "training-accumulated" in repr(prior)
+    assert prior.layer == "conv1"
+    assert prior.patch_matrix.shape == (4, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prior.check(example.network(), torch.zeros(1, 1, 8, 8))

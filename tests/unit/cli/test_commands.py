@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 import agop
 from agop.app import example
+from agop.cli.app import load_session
 from agop.cli.options import preprocessing
 from agop.networks import load_model
 from agop.pictures.folders import ClassFolders
@@ -268,6 +269,45 @@ def test_evaluate_scores_images_with_masks_and_writes_a_run(folder, images_and_m
     for name, picture in zip(names, gallery.pictures, strict=True):
         file = np.asarray(Image.open(folder / "images" / name)).astype(int)
         assert np.abs(file - picture[..., 0]).max() <= 1
+
+
+@pytest.fixture(scope="module")
+def contrast_prior(folder):
+    """The path of a prior of gradients of the log-odds, with preprocessing."""
+    batches = ClassFolders(folder / "data", HOW).batches(32)
+    prior = agop.fit(load_model(MODEL[0], folder / "w.pt"), batches, progress=False, output="contrast")
+    prior.save(folder / "contrast.safetensors", preprocessing=HOW)
+    return "contrast.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("options", "output"), [((), "contrast"), (("--contrast",), "contrast"), (("--no-contrast",), "predicted")]
+)
+def test_explain_uses_the_output_of_the_prior_unless_an_option_says_otherwise(folder, contrast_prior, options, output):
+    arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--prior", contrast_prior, "--out", output)
+    result = run_checked(*arguments, *options, folder=folder)
+    assert ("pass the same output" in result.stderr) == (output == "predicted")
+    model, image = load_model(MODEL[0], folder / "w.pt"), HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None]
+    prior = agop.AGOP.load(folder / contrast_prior)
+    weighted = agop.explain(model, image, "vanilla", output=output) * prior.weights[0]
+    torch.testing.assert_close(load_file(folder / output / "maps.safetensors")["agop-weighted"], weighted.float())
+    assert json.loads((folder / output / "manifest.json").read_text())["output"] == output
+
+
+def test_evaluate_sanity_and_the_app_use_the_output_of_the_prior(folder, images_and_masks, contrast_prior):
+    method = (*MODEL[1:], "--prior", contrast_prior, "--method", "agop-weighted")
+    arguments = ("evaluate", MODEL[0], "images", "masks", *method, "--metric", "energy", "--out", "contrast-scores")
+    result = run_checked(*arguments, folder=folder)
+    assert "Gradients are those of the contrast" in result.stdout
+    assert "same output" not in result.stderr
+    result = run_checked(*arguments, "--no-contrast", folder=folder)
+    assert "Gradients are those of the contrast" not in result.stdout
+    assert "pass the same output" in result.stderr
+    arguments = ("sanity", MODEL[0], "images", *method, "--images", "3", "--steps", "1")
+    assert "same output" not in run_checked(*arguments, folder=folder).stderr
+    assert "pass the same output" in run_checked(*arguments, "--no-contrast", folder=folder).stderr
+    session = load_session(MODEL[0], weights=folder / "w.pt", prior=folder / contrast_prior)
+    assert session.explainer.output == "contrast"
 
 
 def accuracy_of(folder, *options):

@@ -11,9 +11,10 @@ from safetensors.torch import save_file
 
 import agop
 from agop.cli.app import load_session
-from agop.cli.options import height_and_width
+from agop.cli.options import height_and_width, output_of
 from agop.errors import AGOPWarning, InputError
 from agop.pictures.preprocessing import Preprocessing
+from agop.statistic.provenance import Provenance
 from tests.command import run_checked
 from tests.image_files import save, save_random
 
@@ -32,6 +33,14 @@ def gray():
 )
 def test_size_is_height_then_width(text, sides):
     assert height_and_width(text) == sides
+
+
+@pytest.mark.parametrize(("contrast", "expected"), [(True, "contrast"), (False, "predicted"), (None, None)])
+def test_the_output_is_the_option_or_that_of_the_prior(contrast, expected):
+    for recorded in ("predicted", "contrast"):
+        prior = agop.AGOP(torch.ones(1, 2, 2), 1, provenance=Provenance(options={"output": recorded}))
+        assert output_of(contrast, prior) == (expected or recorded)
+    assert output_of(contrast, None) == (expected or "predicted")
 
 
 @pytest.mark.parametrize("text", ["", "big", "64x", "x64", "64x96x3", "-8", "1.5", "64,96"])

@@ -269,3 +269,17 @@ def test_time_of_the_first_pass_is_not_counted(model, monkeypatch):
     model.register_forward_pre_hook(lambda *_: clock.append(passes[len(clock)]))
     monkeypatch.setattr("agop.evaluating.scoring.time", SimpleNamespace(perf_counter=lambda: sum(clock)))
     assert evaluate(model).milliseconds["vanilla"] == pytest.approx(6 / len(IMAGES))
+
+
+def test_contrast_scores_the_maps_of_the_log_odds_and_says_so(model):
+    prior = agop.fit(model, [IMAGES], only_correct=False, progress=False, output="contrast")
+    result = agop.evaluate(model, IMAGES, MASKS, ["vanilla", "agop-weighted"], prior, "energy", output="contrast")
+    for name, values in result.scores.items():
+        if name not in FIXED_MAPS:
+            maps = agop.explain(model, IMAGES, name, prior, output="contrast")
+            torch.testing.assert_close(values["energy"], metrics.energy(maps, MASKS))
+            assert not torch.allclose(maps, agop.explain(model, IMAGES, "vanilla"), rtol=1e-2)
+    assert "Gradients are those of the contrast" in repr(result)
+    assert "contrast" not in repr(agop.evaluate(model, IMAGES, MASKS, "vanilla", metrics="energy"))
+    with pytest.raises(InputError, match="output is 'odds': give 'predicted' or 'contrast'"):
+        agop.evaluate(model, IMAGES, MASKS, "vanilla", output="odds")

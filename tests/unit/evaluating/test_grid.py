@@ -323,3 +323,15 @@ def test_prior_has_the_shape_of_one_image_and_warns_once_about_another_model():
     with pytest.warns(match="other weights") as caught:
         agop.grid_pointing_game(ChannelEnergy(2.0), IMAGES, LABELS, ["agop-global", "agop-weighted"], prior, grids=2)
     assert len(caught) == 1
+
+
+def test_contrast_explains_the_log_odds_of_each_class():
+    game = play(output="contrast", grids=4)
+    images = joined(IMAGES[game.sources])
+    for number, saliency in enumerate(game.gallery.maps["vanilla"]):
+        target = int(game.classes[number, number % len(CELLS)])
+        expected = agop.explain(MODEL, images[number : number + 1], "vanilla", target=target, output="contrast")[0]
+        torch.testing.assert_close(torch.from_numpy(saliency), expected)
+    # Raising the log-odds also takes away the other classes.
+    assert game.scores["vanilla"]["energy"].max() < 1
+    assert "Gradients are those of the contrast" in repr(game)

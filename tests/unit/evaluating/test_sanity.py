@@ -14,6 +14,7 @@ from agop.errors import InputError, ModelError
 from agop.evaluating.rank_correlation import rank_correlation
 from agop.evaluating.sanity_table import Sanity
 from tests import zoo
+from tests.unit.model.test_contrast import Shifted
 from tests.unit.model.test_undisturbed import assert_same, state_of
 
 IMAGES = zoo.images(6)
@@ -160,3 +161,14 @@ class Uncopyable(nn.Linear):
 def test_invalid_calls_raise(model, options, error, message):
     with pytest.raises(error, match=message):
         agop.sanity(model, IMAGES, **{"method": "vanilla"} | options)
+
+
+def test_contrast_compares_maps_of_the_log_odds(model):
+    """Adding one function to all logits doesn't change them."""
+    shifted = Shifted(model)
+    same, other = (
+        [agop.sanity(each, IMAGES, "vanilla", output=output).correlations for each in (model, shifted)]
+        for output in ("contrast", "predicted")
+    )
+    torch.testing.assert_close(*same, rtol=0, atol=0.02)
+    assert float((other[0] - other[1]).abs().max()) > 0.05

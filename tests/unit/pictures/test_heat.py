@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from agop.pictures.heat import COLOUR_MAPS, heat, overlay
+from agop.pictures.heat import COLOUR_MAPS, heat, overlay, signed_picture
 
 
 def test_lightness_increases_with_the_value_and_zero_maps_are_dark():
@@ -49,3 +49,14 @@ def test_opacity_is_that_of_the_largest_value():
     half = overlay(picture, saliency, opacity=0.5).astype(int)
     assert np.abs(half - (gray / 2 + full / 2)).max() <= 1
     assert overlay(picture, saliency, colours="gray")[0, 1].tolist() == [255, 255, 255]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_zero_is_gray_and_the_largest_absolute_value_white(sign):
+    values = sign * np.array([[[0.0, 4.0, -4.0], [2.0, -2.0, 1.0]]])
+    expected = np.array([[128, 255, 0], [191, 64, 159]])
+    assert np.abs(signed_picture(values).astype(int) - expected[..., None]).max() <= 1
+    colour = signed_picture(np.concatenate([values, 0 * values, values / 2]))
+    assert colour[0, 1].tolist() == [255, 128, 191]
+    assert np.array_equal(signed_picture(np.concatenate([values, values / 2])), signed_picture(values))
+    assert (signed_picture(0 * values) == 128).all()

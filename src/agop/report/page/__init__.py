@@ -13,6 +13,7 @@ from agop.report.numbers import counted
 from agop.report.page import run_details
 from agop.report.page.colours import gradient, inferno
 from agop.report.page.cost import cost_points
+from agop.report.page.eigenvector_view import eigenvector_views
 from agop.report.page.gallery_view import gallery_view, selection
 from agop.report.page.map_bytes import base64_text
 from agop.report.page.table_view import table_views
@@ -24,7 +25,7 @@ from agop.report.winners import headline
 from agop.runs.controls import CONTROLS
 from agop.web import environment, scripts, styles
 
-_STYLES = ("bars", "tables", "gallery", "charts")
+_STYLES = ("bars", "tables", "gallery", "charts", "eigenvectors")
 _SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "edges", "maps", "gallery", "charts", "convergence",
             "labels", "cost", "downloads")  # fmt: skip
 
@@ -78,6 +79,7 @@ def _content(run: Run) -> dict[str, Any]:
         "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
         "controls": [method for method in run.spec.methods if method in CONTROLS],
         "convergence": any(cell["training"] for cell in data["cells"]),
+        "eigenvectors": eigenvector_views(run),
         "facts": run_details.facts(run),
         "definitions": run_details.definitions(run),
         "methods": run_details.methods(run),
