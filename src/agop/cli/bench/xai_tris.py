@@ -49,7 +49,7 @@ def xai_tris(
     jobs: Jobs = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Both backgrounds, all networks, all methods, and 1,000 test images, not 500."),
+        typer.Option("--full", help="Both backgrounds, all networks, all methods, and 1,000 test images, not 400."),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="2 epochs and 100 test images: a smoke test.")] = False,
     untrained: Untrained = False,
@@ -83,7 +83,7 @@ def xai_tris(
         metrics=select("metric", metric, metrics.names(), metrics.default_names()),
         masks="own" if masks == "true" else select("kind of mask", [masks], ["own", "union", "signed"])[0],
         epochs=0 if untrained else 2 if quick else known[next(iter(own))].recipe.epochs,
-        test_images=100 if quick else 1000 if full else 500,
+        test_images=100 if quick else 1000 if full else 400,
         absent=tuple(f"{name}/{b}" for name in own for b in backgrounds if b not in own[name]),
         restarts=None if quick or untrained else restarts,
         tasks={name: known[name].task for name in own if known[name].task},
