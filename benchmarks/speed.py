@@ -18,13 +18,13 @@ from captum.attr import IntegratedGradients, NoiseTunnel, Saliency
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
-from transformers import ResNetConfig, ResNetForImageClassification
 
 import agop
 from agop.networks import CNN8by8, ResNet18
 from large_speed import large_costs
 from measure import Ratio, measure_ratio, seconds
 from metric_speed import metric_ratios
+from patch_speed import patch_ratios
 
 
 def per_sample_loop(model: nn.Module, images: Tensor) -> None:
@@ -65,48 +65,6 @@ def training_step(name: str, model: nn.Module, images: Tensor, bar: float) -> Ra
     return measure_ratio(
         f"training step, {name}: with hook.step ÷ without", hooked, plain, bar, at_least=False, repeats=9
     )
-
-
-def statistics(name: str, model: nn.Module, images: Tensor, bar: float, **more: int) -> Ratio:
-    """`fit` with the patch matrix, or with what `more` asks for, ÷ `fit` with the diagonal alone."""
-    model.eval()
-
-    def fit(**options: int) -> object:
-        return agop.fit(model, [images], only_correct=False, progress=False, **options)
-
-    what = f"sketch of rank {more['rank']}" if more else "patch matrix"
-    return measure_ratio(
-        f"fit, {name}: with {what} ÷ without",
-        lambda: fit(patches=not more, **more),
-        lambda: fit(patches=False),
-        bar,
-        at_least=False,
-        repeats=9,
-    )
-
-
-def patch_method() -> Ratio:
-    """agop-patch ÷ one forward pass, per image, of ResNet-50 at 224 px."""
-    model, images = resnet50(), torch.randn(4, 3, 224, 224)
-    prior = agop.fit(model, [images[:1]], only_correct=False, progress=False)
-
-    def forward() -> None:
-        with torch.no_grad():
-            model(images)
-
-    return measure_ratio(
-        "agop-patch ÷ one forward pass, ResNet-50 at 224 px",
-        lambda: agop.explain(model, images, "agop-patch", prior),
-        forward,
-        0.25,
-        at_least=False,
-        repeats=9,
-    )
-
-
-def resnet50() -> nn.Module:
-    model: nn.Module = ResNetForImageClassification(ResNetConfig(num_labels=1000)).eval()
-    return model
 
 
 def best_setting(run: Callable[[int | None], object], settings: tuple[int | None, ...]) -> int | None:
@@ -226,11 +184,7 @@ def main() -> int:
         ratios += path_methods("CNN8by8", CNN8by8(), small, (2.0, 2.0), False)
         for prepared, bar in ((False, 1.0), (True, 1.3)):
             ratios += path_methods("ResNet-18, 64 px", ResNet18(2), large[:4], (bar, bar), prepared)
-        ratios += [
-            statistics("ResNet-18, 64 px", ResNet18(2), large, 1.1),
-            statistics("ResNet-50, 224 px", resnet50(), torch.randn(64, 3, 224, 224), 1.5, rank=64),
-            patch_method(),
-        ]
+        ratios += patch_ratios()
         ratios += agop_methods()
         ratios += metric_ratios()
         sizes = memory_growth()

@@ -16,7 +16,7 @@ from agop.pictures.heat import pixels
 from agop.pictures.sheets import sheet, stacked
 from agop.runs.spec import RunSpec
 
-METHODS = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "mean-mask")
+METHODS = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "agop")
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     model = scenario.network().eval()
     load_weights(model, run / "cells" / cell.name / "checkpoint.safetensors")
     prior = agop.AGOP.load(run / "cells" / cell.name / "agop.safetensors")
-    entries = Entries(scenario, training, {scenario.prior: prior})
+    entries = Entries(scenario, training, {scenario.prior: prior}, cell)
     finer = next(name for name in spec.methods if name.startswith("gradcam@"))
     rows = (model(test.images[:50]).argmax(1) == test.labels[:50]).nonzero().flatten()[:3]
     maps = {"truth": test.masks[rows].float()}

@@ -3,15 +3,20 @@
     python docs/make_results.py RUNS DOCS
 
 RUNS has xai-tris-10, xor-signed and xor-once, and some of xai-tris-64, composite and clevr-xai: the page of a missing
-run isn't changed.
+run isn't changed. xai-tris-untrained, composite-untrained and patch-speed.json add lines to a table.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from agop.report.claims import FAILS, HOLDS, UNDECIDED, check
+from agop.report.estimate import Ratio
 from agop.report.formats.markdown import markdown
 from agop.report.published import comparisons, published
 from agop.report.run import Run, paper
@@ -19,6 +24,9 @@ from agop.runs.controls import is_control
 
 FIXED = ("linear", "multiplicative")
 CLEAN = "uncorrelated"
+# Runs that have no page of their own.
+EXTRA = ("xor-signed", "xor-once", "xai-tris-untrained", "composite-untrained")
+MOST_UNTRAINED = 1.5
 
 
 def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -120,6 +128,46 @@ def convergence_table(run: Run, background: str) -> list[str]:
     return grid(["scenario", "", *map(str, columns)], lines)
 
 
+def bars_table(runs: Sequence[Run], speed: Sequence[dict[str, Any]]) -> list[str]:
+    """What agop reaches beside its bars, with 95 % intervals over seeds or samples."""
+    lines = [line for run in runs for line in (untrained_lines(run) if run.spec.epochs == 0 else bar_lines(run))]
+    lines += [
+        ["speed", line["what"], f"bar {line['bar']:g}: {line['ratio']:.2f}", HOLDS if line["holds"] else FAILS]
+        for line in speed
+    ]
+    return grid(["benchmark", "what", "measured", "verdict"], lines)
+
+
+def bar_lines(run: Run) -> list[list[str]]:
+    """A line for each claim about agop and kind of masks."""
+    lines = []
+    for claim in check(run):
+        what = claim.claim.removeprefix("Beyond the paper: ")
+        for kind, figures in claim.evidence.items() if what != claim.claim else ():
+            own = f"{what} ({kind} masks)" if len(claim.evidence) > 1 else what
+            lines.append([run.spec.benchmark, own, figures, claim.verdicts[kind]])
+    return lines
+
+
+def untrained_lines(run: Run) -> list[list[str]]:
+    """A line for each scenario with networks that have random weights."""
+    return [
+        [run.spec.benchmark, f"random weights, {scenario}: AP of agop ÷ AP of random", *untrained(run, scenario)]
+        for scenario in run.spec.main_scenarios
+    ]
+
+
+def untrained(run: Run, scenario: str) -> list[str]:
+    """AP of agop divided by that of random on networks with random weights, and whether it is at most 1.5."""
+    own, chance = (
+        tuple(run.values(scenario, run.spec.backgrounds[0], method, "average_precision").values())
+        for method in ("agop", "random")
+    )
+    ratio = Ratio(own, chance)
+    low, high = ratio.interval or (-math.inf, math.inf)
+    return [f"bar 1.5: {ratio}", HOLDS if high <= MOST_UNTRAINED else FAILS if low > MOST_UNTRAINED else UNDECIDED]
+
+
 def everywhere_table(runs: dict[str, Run]) -> list[str]:
     """AP of every method on every task of the main networks, with the controls below."""
     tasks = [
@@ -142,7 +190,7 @@ def everywhere_table(runs: dict[str, Run]) -> list[str]:
     return grid(["scenario", "background", "masks", *ordered], lines)
 
 
-def overview(runs: dict[str, Run]) -> list[str]:
+def overview(runs: dict[str, Run], speed: list[dict[str, Any]]) -> list[str]:
     """The text of docs/results.md around its tables."""
     tris, signed, once = (runs[name] for name in ("xai-tris-10", "xor-signed", "xor-once"))
     about = published()
@@ -155,9 +203,8 @@ def overview(runs: dict[str, Run]) -> list[str]:
         "SIGNED COMMAND": [f"`{signed.about.command}`"],
         "DIFFERENCES": differences(tris),
         "SOURCE": [f"{about['source']}, ±{about['reading_error']}"],
-        "EVERYWHERE": everywhere_table(
-            {name: run for name, run in runs.items() if name not in ("xor-signed", "xor-once")}
-        ),
+        "BARS": bars_table(list(runs.values()), speed),
+        "EVERYWHERE": everywhere_table({name: run for name, run in runs.items() if name not in EXTRA}),
         "CONVERGENCE": convergence_table(tris, CLEAN),
     }
     for name, lines in tables.items():
@@ -170,11 +217,12 @@ def overview(runs: dict[str, Run]) -> list[str]:
 def main() -> None:
     """Write the overview and a page per benchmark."""
     folder, docs = Path(sys.argv[1]), Path(sys.argv[2])
-    names = ("xai-tris-10", "xor-signed", "xor-once", "xai-tris-64", "composite", "clevr-xai")
+    names = ("xai-tris-10", "xai-tris-64", "composite", "clevr-xai", *EXTRA)
+    speed = json.loads((folder / "patch-speed.json").read_text()) if (folder / "patch-speed.json").exists() else []
     runs = {name: Run(folder / name) for name in names if (folder / name).exists()}
     (docs / "results").mkdir(exist_ok=True)
     for name, run in runs.items():
-        if name in ("xor-signed", "xor-once"):
+        if name in EXTRA:
             continue
         background = run.spec.backgrounds[0]
         more = [
@@ -187,7 +235,7 @@ def main() -> None:
         ]
         text = markdown(run) + "\n".join(more) + "\n"
         (docs / "results" / f"{run.spec.benchmark}.md").write_text(text, encoding="utf-8")
-    (docs / "results.md").write_text("\n".join(overview(runs)), encoding="utf-8")
+    (docs / "results.md").write_text("\n".join(overview(runs, speed)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,10 @@ from agop.scenarios import Split, xai_tris
 from agop.system.progress import track
 
 OUT = Path("demo")
-METHODS = [name for name in agop.methods.names() if name != "agop-local"]  # it equals vanilla
+METHODS = (  # without agop-local, which equals vanilla
+    "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++", "agop-weighted", "agop-global",
+    "agop",
+)  # fmt: skip
 EPOCHS, BATCH = 100, 128
 
 

@@ -135,7 +135,7 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
     wait_for_cards(page, 1)
     card = page.locator(".agop-card")
     assert "L-1.png is predicted to be L" in card.inner_text()
-    assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop-weighted"]
+    assert captions(card) == ["image", "vanilla", "integrated-gradients", "agop"]
     assert "relative to its map’s top value" in card.inner_text()
     assert card.locator("img").evaluate_all("all => all.every(i => i.complete && i.naturalWidth === 8)")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

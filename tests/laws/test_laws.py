@@ -86,7 +86,7 @@ def test_agop_local_and_agop_weighted_with_a_constant_prior_equal_vanilla(seed):
     model, images = zoo.build("plain", seed), zoo.images(seed=seed)
     even = agop.AGOP(torch.full((3, 12, 12), 4.0, dtype=torch.float64), 1)
     vanilla = agop.explain(model, images, "vanilla")
-    torch.testing.assert_close(agop.explain(model, images, prior=even), vanilla)
+    torch.testing.assert_close(agop.explain(model, images, "agop-weighted", even), vanilla)
     assert torch.equal(agop.explain(model, images, "agop-local"), vanilla)
 
 

@@ -35,7 +35,7 @@ footer { display: none !important; }
 """
 _EMPTY = '<p class="agop-model">Results appear here.</p>'
 _EXAMPLES = "examples"
-_DEFAULTS = ("agop-weighted", "integrated-gradients", "vanilla")
+_DEFAULTS = ("agop", "integrated-gradients", "vanilla")
 
 
 class Page:

@@ -29,7 +29,7 @@ def explain(
         typer.Option(
             help="Method from `agop list`, or package.module:CLASS. Repeat it to compare several methods; all: every "
             "method. Set options with METHOD:OPTION=VALUE,OPTION=VALUE. "
-            "Default: agop-weighted with --prior, vanilla without."
+            "Default: agop with --prior, vanilla without."
         ),
     ] = None,
     prior: options.Prior = None,
@@ -107,7 +107,7 @@ def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, ref
     from agop.methods.base import takes_layer
 
     selected: list[str] = []
-    for name in names or (["vanilla"] if prior is None else ["agop-weighted"]):
+    for name in names or (["vanilla"] if prior is None else ["agop"]):
         every = methods.runnable(prior, with_references=references is not None)
         selected += every if name == "all" else [name]
     kinds = [methods.get(name) for name in selected]

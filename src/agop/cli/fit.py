@@ -74,8 +74,8 @@ def fit(
         int,
         typer.Option(
             min=0,
-            help="Also store this many of the counted training images in the file, for example 64, for "
-            "expected-gradients and agop-expected. Whoever has the file has these images.",
+            help="Also store this many of the counted training images in the file, for example 64, for methods that "
+            "start from reference images. Whoever has the file has these images.",
         ),
     ] = 0,
     snapshot_every: Annotated[

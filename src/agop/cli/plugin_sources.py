@@ -40,7 +40,7 @@ def method_sources() -> list[MethodSource]:
     trees = _trees("methods")
     classes = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
     named = (node for node in classes.values() if "name" in dict(_assigned(node)))
-    return _paper_first([_method(node, classes) for node in named], trees)
+    return _ordered([_method(node, classes) for node in named], trees)
 
 
 def metric_sources() -> list[MetricSource]:
@@ -53,7 +53,7 @@ def metric_sources() -> list[MetricSource]:
         for node, call in decorated
         if ast.unparse(call.func) == "metric"
     ]
-    return _paper_first(metrics, trees)
+    return _ordered(metrics, trees)
 
 
 def _trees(package: str) -> list[ast.Module]:
@@ -61,11 +61,11 @@ def _trees(package: str) -> list[ast.Module]:
     return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted((_PACKAGES / package).glob("*.py"))]
 
 
-def _paper_first(sources: list[S], trees: Sequence[ast.Module]) -> list[S]:
-    """The sources in the order of the package's constant PAPER, then the others."""
+def _ordered(sources: list[S], trees: Sequence[ast.Module]) -> list[S]:
+    """The sources in the order of the package's constant FIRST, then the others."""
     constants = (node for tree in trees for node in tree.body if isinstance(node, ast.Assign))
-    paper = next(ast.literal_eval(node.value) for node in constants if ast.unparse(node.targets[0]) == "PAPER")
-    return sorted(sources, key=lambda source: paper.index(source.name) if source.name in paper else len(paper))
+    first = next(ast.literal_eval(node.value) for node in constants if ast.unparse(node.targets[0]) == "FIRST")
+    return sorted(sources, key=lambda source: first.index(source.name) if source.name in first else len(first))
 
 
 def _method(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> MethodSource:

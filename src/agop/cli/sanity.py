@@ -18,7 +18,7 @@ def sanity(
         list[str] | None,
         typer.Option(
             help="Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option. "
-            "Default: agop-weighted with --prior, vanilla without."
+            "Default: agop with --prior, vanilla without."
         ),
     ] = None,
     prior: options.Prior = None,
@@ -42,7 +42,7 @@ def sanity(
     from agop.pictures.folders import load_some
     from agop.statistic.agop import AGOP
 
-    names = method or (["agop-weighted"] if prior else ["vanilla"])
+    names = method or (["agop"] if prior else ["vanilla"])
     for name in names:
         methods.create(name)  # raises before the images are read
     statistic = None if prior is None else AGOP.load(prior)

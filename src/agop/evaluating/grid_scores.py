@@ -92,8 +92,11 @@ def _repeated(entry: Entry) -> Entry:
         prior = AGOP(
             _repeated_tensor(prior.diagonal),
             prior.count,
+            None if prior.class_diagonals is None else _repeated_tensor(prior.class_diagonals),
+            prior.class_counts,
             provenance=Provenance(layer=prior.layer, options={"output": prior.provenance.output}),
             patch_matrix=prior.patch_matrix,
+            class_patch_matrices=prior.class_patch_matrices,
             sketch=None if prior.sketch is None else _in_each_cell(prior.sketch),
             image_moments=None if prior.image_moments is None else _repeated_tensor(prior.image_moments),
             references=None if prior.references is None else _grids_of(prior.references),

@@ -27,7 +27,7 @@ from agop.system.progress import track
 def sanity(
     model: nn.Module,
     images: Tensor,
-    method: str | Method = "agop-weighted",
+    method: str | Method = "agop",
     prior: AGOP | None = None,
     target: Target = None,
     layer: Layer = None,

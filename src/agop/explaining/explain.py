@@ -52,7 +52,7 @@ def explain(
 def explain(
     model: nn.Module,
     images: Tensor,
-    method: str | Method = "agop-weighted",
+    method: str | Method = "agop",
     prior: AGOP | None = None,
     target: Target = None,
     layer: Layer = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from agop.errors import InputError
@@ -12,35 +11,21 @@ from agop.statistic.agop import AGOP
 
 # Values above this multiple of the other images' largest value, and of 1, are of another range, as 0..255 beside 0..1.
 _OTHER_RANGE = 64
-# Number of images drawn from a prior's moments.
-_DRAWN = 200
 
 
 def references_for(name: str, references: Tensor | None, prior: AGOP | None, images: Tensor) -> Tensor:
-    """Reference images (M,C,H,W) of the method for these images: the references, else those of the prior.
-
-    A prior without reference images has moments, from which they are drawn, the same at every call. Raises InputError
-    if there is neither.
-    """
+    """Reference images (M,C,H,W) of the method for these images: the references, else those of the prior."""
     if references is not None:
         _check_references(references, images)
         return references
-    if prior is None or not prior.has_references:
+    if prior is None or prior.reference_images is None:
         raise InputError(
             f"{name} needs reference images: pass references= with images (M,C,H,W), for example from the training "
             "data, or --references FOLDER on the command line; or pass a prior that agop.fit of this version made; or "
             "one with training images, from `agop fit --references 64`"
         )
     prior.check_shape(images)
-    return (_drawn(prior.image_moments) if prior.references is None else prior.references).to(images)
-
-
-def _drawn(moments: Any) -> Tensor:
-    """Images (200,C,H,W) of independent normal values with this mean and standard deviation (2,C,H,W)."""
-    mean, deviation = moments
-    generator = torch.Generator("cpu").manual_seed(0)
-    noise = torch.randn((_DRAWN, *mean.shape), generator=generator, dtype=torch.float32, device="cpu")
-    return noise.mul_(deviation).add_(mean)
+    return prior.reference_images.to(images)
 
 
 def _check_references(references: Any, images: Tensor) -> None:

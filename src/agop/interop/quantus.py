@@ -23,7 +23,7 @@ class ExplainFunction(Protocol):
 
 
 def as_quantus(
-    method: str | Method = "agop-weighted",
+    method: str | Method = "agop",
     prior: AGOP | None = None,
     layer: Layer = None,
     batch_size: int | None = None,

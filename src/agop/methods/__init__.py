@@ -17,7 +17,7 @@ import_all(__name__, __path__)
 
 
 def names() -> list[str]:
-    """Names of all methods: the paper's in its order, then the others."""
+    """Names of all methods: the paper's in its order, then ours, then controls and a user's own."""
     return registry.names()
 
 

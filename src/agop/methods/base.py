@@ -15,11 +15,14 @@ from agop.model.probe import Probe, at_least_float32
 from agop.registry import Registry
 from agop.statistic.agop import AGOP
 
-PAPER = (
+# The paper's methods in its order, then ours, then controls.
+FIRST = (
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
     "agop-local", "agop-weighted", "agop-global",
+    "agop", "agop-patch", "agop-expected", "agop-subspace", "expected-gradients",
+    "x", "sobel", "laplace", "activation-norm",
 )  # fmt: skip
-registry: Registry[type[Method]] = Registry("method", first=PAPER)
+registry: Registry[type[Method]] = Registry("method", first=FIRST)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from agop.errors import InputError
 from agop.model.probe import at_least_float32
 from agop.registry import Registry
 
-PAPER = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
+FIRST = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
 # Default number of steps for deletion and insertion, at most.
 MOST_STEPS = 64
-registry: Registry[Metric] = Registry("metric", first=PAPER)
+registry: Registry[Metric] = Registry("metric", first=FIRST)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from agop.errors import InputError, PriorError, warn
 from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop_file import read_agop_file, write_agop_file
+from agop.statistic.moments import drawn_images
 from agop.statistic.provenance import FORMAT, Provenance
 from agop.system.versions import package_version
 
@@ -116,6 +117,13 @@ class AGOP:
     def has_references(self) -> bool:
         """True if there are reference images, or moments to draw them from."""
         return self.references is not None or self.image_moments is not None
+
+    @cached_property
+    def reference_images(self) -> Tensor | None:
+        """Reference images (M,C,H,W): the stored ones, else images drawn from the moments, always the same."""
+        if self.references is not None or self.image_moments is None:
+            return self.references
+        return drawn_images(self.image_moments)
 
     @cached_property
     def weights(self) -> Tensor:

@@ -54,7 +54,7 @@ def fit(
     `patches` collects the patch matrix at a layer, by default the first convolution if there is one. `rank`=ℓ > 0 also
     collects a sketch of M with ℓ rows. With output="contrast", gradients are those of the log-odds: the predicted
     class's logit minus the log-sum-exp of the others. `references`=64 keeps 64 of the counted images, for methods that
-    start from reference images: anyone who has the AGOP file has these training images.
+    start from reference images. They are stored in the AGOP file: whoever has the file has these training images.
 
     `batch_size` bounds the images per forward pass, whatever the
     loader's batches; the default suits the image size. `snapshot` is called with this rank's AGOP so far every

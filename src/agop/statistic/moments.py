@@ -7,6 +7,8 @@ from torch import Tensor
 
 # Values in float64 at once: they stay in the cache, whatever the batch size.
 _CHUNK_VALUES = 2**17
+# Number of reference images to draw.
+_DRAWN = 200
 
 
 def moment_sums(images: Tensor) -> Tensor:
@@ -35,3 +37,11 @@ def sums_from_moments(moments: Tensor, count: int) -> Tensor:
     """Sums (2,C,H,W) in float64 of x and x²: the inverse of `mean_and_deviation` up to rounding."""
     mean, deviation = moments.double()
     return torch.stack([mean, mean.square() + deviation.square()]) * count
+
+
+def drawn_images(moments: Tensor) -> Tensor:
+    """Images (200,C,H,W), float32, of independent normal values with this mean and standard deviation (2,C,H,W)."""
+    mean, deviation = moments
+    generator = torch.Generator("cpu").manual_seed(0)
+    noise = torch.randn((_DRAWN, *mean.shape), generator=generator, dtype=torch.float32, device="cpu")
+    return noise.mul_(deviation).add_(mean)

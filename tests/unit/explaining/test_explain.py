@@ -26,7 +26,7 @@ def test_agop_weighted_is_the_gradient_times_the_prior_s_weights():
     gradients, _ = zoo.per_sample_loop(model, images)
     weights = (prior().diagonal / 2).sqrt()
     expected = (gradients.abs() * weights).sum(1).float()
-    torch.testing.assert_close(agop.explain(model, images, prior=prior()), expected)
+    torch.testing.assert_close(agop.explain(model, images, "agop-weighted", prior()), expected)
 
 
 def test_agop_global_is_the_diagonal_and_never_runs_the_model():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Claim, Verdict, above, not_run
@@ -27,7 +28,7 @@ def _at_least(
         if len(ratios) < len(scenarios) or kind not in least:
             return not_run()
         worst = min(ratios, key=lambda name: ratios[name].mean)
-        low, high = ratios[worst].interval or (ratios[worst].mean,) * 2
+        low, high = ratios[worst].interval or (-math.inf, math.inf)
         decided = HOLDS if low >= least[kind] else FAILS if high < least[kind] else UNDECIDED
         lines = [f"{name} {ratio}" for name, ratio in ratios.items()]
         return decided, f"bar {least[kind]:g}: {', '.join(lines)}"

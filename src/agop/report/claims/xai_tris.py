@@ -17,8 +17,7 @@ from agop.report.claims.verdicts import (
     sign,
 )
 from agop.report.estimate import Estimate
-from agop.report.run import Run
-from agop.report.winners import competing
+from agop.report.run import Run, paper
 
 FIXED = ("linear", "multiplicative")
 _CLEAN = "uncorrelated"
@@ -40,7 +39,7 @@ def _chance_on_correlated(run: Run) -> Verdict:
 
 
 def _all_fail_on_xor(run: Run) -> Verdict:
-    methods = [method for method in competing(run) if run.has("xor", _CLEAN, method)]
+    methods = [method for method in paper()["xor"] if method != "random" and run.has("xor", _CLEAN, method)]
     scores = {m: score for m in methods if (score := run.estimate("xor", _CLEAN, m, "iou")) is not None}
     if not scores:
         return not_run()
