@@ -285,7 +285,7 @@ def contrast_prior(folder):
 )
 def test_explain_uses_the_output_of_the_prior_unless_an_option_says_otherwise(folder, contrast_prior, options, output):
     arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--prior", contrast_prior, "--out", output)
-    result = run_checked(*arguments, *options, folder=folder)
+    result = run_checked(*arguments, "--method", "agop-weighted", *options, folder=folder)
     assert ("pass the same output" in result.stderr) == (output == "predicted")
     model, image = load_model(MODEL[0], folder / "w.pt"), HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None]
     prior = agop.AGOP.load(folder / contrast_prior)
