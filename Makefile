@@ -48,8 +48,12 @@ runs/xai-tris/rows.jsonl: | $(READY)
 
 # MNIST's idx files and photographs for the composite benchmark: make results DIGITS=FOLDER PHOTOS=FOLDER
 DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
+# The paper's methods and the controls that don't depend on the model.
+PAPER := $(addprefix --method ,random vanilla integrated-gradients smoothgrad gradcam gradcam++ agop-local agop-weighted \
+	agop-global x sobel laplace centre mean-mask)
 results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 and of digits on photographs, CLEVR-XAI (3 hours)
-	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xai-tris-10
+	$(BIN)/agop bench xai-tris --full --seeds 10 $(PAPER) --out runs/xai-tris-10
+	$(BIN)/agop bench xai-tris --full --seeds 10 --network cnn --background uncorrelated --out runs/xai-tris-agop
 	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xor-signed --masks signed \
 		--network cnn --scenario xor --background uncorrelated --metric pointing_game --metric iou --metric energy
 	$(BIN)/agop bench xai-tris --full --seeds 10 --out runs/xor-once --restarts 0 \

@@ -2,7 +2,7 @@
 
     python docs/make_results.py RUNS DOCS
 
-RUNS has xai-tris-10, xor-signed and xor-once, and some of xai-tris-64, composite and clevr-xai: the page of a missing
+RUNS has xai-tris-10, xai-tris-agop, xor-signed and xor-once, and some of the other runs in PAGES: the page of a missing
 run isn't changed. xai-tris-untrained, composite-untrained and patch-speed.json add lines to a table.
 """
 
@@ -24,7 +24,11 @@ from agop.runs.controls import is_control
 
 FIXED = ("linear", "multiplicative")
 CLEAN = "uncorrelated"
-# Runs that have no page of their own.
+# Runs with a page, by the name of its file, and runs without one.
+PAGES = {
+    "xai-tris-10": "xai-tris", "xai-tris-agop": "xai-tris-agop", "xai-tris-64": "xai-tris-64", "composite": "composite",
+    "clevr-xai": "clevr-xai",
+}  # fmt: skip
 EXTRA = ("xor-signed", "xor-once", "xai-tris-untrained", "composite-untrained")
 MOST_UNTRAINED = 1.5
 
@@ -204,7 +208,7 @@ def overview(runs: dict[str, Run], speed: list[dict[str, Any]]) -> list[str]:
         "DIFFERENCES": differences(tris),
         "SOURCE": [f"{about['source']}, ±{about['reading_error']}"],
         "BARS": bars_table(list(runs.values()), speed),
-        "EVERYWHERE": everywhere_table({name: run for name, run in runs.items() if name not in EXTRA}),
+        "EVERYWHERE": everywhere_table({name: runs[name] for name in PAGES if name in runs and name != "xai-tris-10"}),
         "CONVERGENCE": convergence_table(tris, CLEAN),
     }
     for name, lines in tables.items():
@@ -217,13 +221,13 @@ def overview(runs: dict[str, Run], speed: list[dict[str, Any]]) -> list[str]:
 def main() -> None:
     """Write the overview and a page per benchmark."""
     folder, docs = Path(sys.argv[1]), Path(sys.argv[2])
-    names = ("xai-tris-10", "xai-tris-64", "composite", "clevr-xai", *EXTRA)
     speed = json.loads((folder / "patch-speed.json").read_text()) if (folder / "patch-speed.json").exists() else []
-    runs = {name: Run(folder / name) for name in names if (folder / name).exists()}
+    runs = {name: Run(folder / name) for name in (*PAGES, *EXTRA) if (folder / name).exists()}
     (docs / "results").mkdir(exist_ok=True)
-    for name, run in runs.items():
-        if name in EXTRA:
+    for name, page in PAGES.items():
+        if name not in runs:
             continue
+        run = runs[name]
         background = run.spec.backgrounds[0]
         more = [
             "",
@@ -234,7 +238,7 @@ def main() -> None:
             *convergence_table(run, background),
         ]
         text = markdown(run) + "\n".join(more) + "\n"
-        (docs / "results" / f"{run.spec.benchmark}.md").write_text(text, encoding="utf-8")
+        (docs / "results" / f"{page}.md").write_text(text, encoding="utf-8")
     (docs / "results.md").write_text("\n".join(overview(runs, speed)), encoding="utf-8")
 
 

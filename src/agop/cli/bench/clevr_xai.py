@@ -17,9 +17,9 @@ from agop.cli.bench.common import (
     Names,
     Out,
     compute,
-    every_method,
     processes,
     select,
+    select_methods,
 )
 from agop.cli.stopping import stoppable
 
@@ -95,7 +95,7 @@ def _clevr_spec(options: Options, seeds: int, method: Names, metric: Names, full
 
     variants = [f"gradcam@{LAYERS[options.network][1]}", "agop-weighted@training", "agop-global@training"]
     baselines = BASELINES if not method or "integrated-gradients" in method else ()
-    selected = select("method", method, [*every_method(), *variants])
+    selected = select_methods(method, variants)
     # Only options that differ from the default: the specification stays readable.
     changed = {name: value for name, value in vars(options).items() if value != getattr(Options, name)}
     return RunSpec(

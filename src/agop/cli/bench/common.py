@@ -34,6 +34,10 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Delete an earlier run in t
 Force = Annotated[bool, typer.Option("--force", help="Resume a run that was started with another agop or torch.")]
 
 
+# Parts of `agop` that take as many passes as `agop` itself: benches of larger networks run them only if named.
+PARTS_OF_AGOP = ("expected-gradients", "agop-expected")
+
+
 def every_method() -> list[str]:
     """The methods that a bench can run, the controls of `agop`, and the controls that are one map for every image."""
     from agop import methods
@@ -65,6 +69,12 @@ def select(kind: str, names: Names, known: Sequence[str], default: Sequence[str]
                 f"{base} has no variant {variant!r}: only methods of a layer have variants, captum:LayerGradCam@LAYER"
             )
     return (*(name for name in known if name in (names or default or known)), *others)
+
+
+def select_methods(method: Names, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """The named methods; by default all, and `more`, without the parts of `agop`."""
+    known = [*every_method(), *more]
+    return select("method", method, known, [name for name in known if name not in PARTS_OF_AGOP])
 
 
 def processes(jobs: int | None) -> int:

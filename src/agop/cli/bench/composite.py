@@ -19,9 +19,9 @@ from agop.cli.bench.common import (
     Untrained,
     check_files,
     compute,
-    every_method,
     processes,
     select,
+    select_methods,
 )
 from agop.cli.stopping import stoppable
 
@@ -59,7 +59,7 @@ def composite(
     files = {name: str(path.resolve()) for name, path in (("digits", digits), ("photos", photos)) if path is not None}
     samples = samples if samples is not None else 400 if quick else Options.samples
     options = Options(**files, size=size, samples=samples)
-    selected = select("method", method, every_method())
+    selected = select_methods(method)
     spec = RunSpec(
         benchmark="composite",
         scenarios=tasks,

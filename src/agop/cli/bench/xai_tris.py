@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agop.cli.bench.common import (
+    PARTS_OF_AGOP,
     Force,
     Fresh,
     Jobs,
@@ -25,8 +26,7 @@ from agop.cli.bench.common import (
 from agop.cli.stopping import stoppable
 from agop.runs.controls import AGOP_CONTROLS
 
-# Methods and controls with many passes per image, beside `agop`, which is made of the same parts.
-_ONLY_FULL = (*AGOP_CONTROLS, "expected-gradients", "agop-expected")
+_ONLY_FULL = (*AGOP_CONTROLS, *PARTS_OF_AGOP)
 
 
 @stoppable("finished cells stay in {out}: run again (without --fresh) to resume")

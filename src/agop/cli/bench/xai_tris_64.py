@@ -18,9 +18,9 @@ from agop.cli.bench.common import (
     Restarts,
     check_files,
     compute,
-    every_method,
     processes,
     select,
+    select_methods,
 )
 from agop.cli.stopping import stoppable
 
@@ -56,7 +56,7 @@ def xai_tris_64(
     tasks = select("scenario", [f"{name.removesuffix('-64')}-64" for name in scenario or ()], known)
     first = scenarios.get(tasks[0])
     backgrounds, notes = _backgrounds(background, photos, first.backgrounds)
-    selected = select("method", method, every_method())
+    selected = select_methods(method)
     options = {"photos": None if photos is None else str(photos.resolve()), "samples": 400 if quick else None}
     spec = RunSpec(
         benchmark="xai-tris-64",
