@@ -17,6 +17,7 @@ from agop.methods.prior_patches import class_patch_maps, prior_layer
 from agop.methods.reference_method import ReferenceMethod
 from agop.model.default_layer import default_layer
 from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
+from agop.statistic.agop import ENOUGH_SAMPLES
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
 # The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
@@ -31,7 +32,8 @@ class WhereWhatWhich(ReferenceMethod):
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
       gradients move with the object, V is nearly even and takes no part: its unevenness
-      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1).
+      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V of fewer than 100 samples
+      is uneven by chance and takes no part either.
     - what: the mean of ‖S^½ (o_p − mean o)‖ over the patches p that contain the pixel, the patterns of the first layer
       on which it relies. Needs a prior with a patch matrix.
     - which, fine: the mean of |(x − b) · ∂f/∂x| on paths from reference images b, as in agop-expected. The references
@@ -69,7 +71,9 @@ class WhereWhatWhich(ReferenceMethod):
         }
         return {name: _scaled(maps.to(which)) for name, maps in factors.items() if maps is not None}
 
-    def _where(self, job: Job, classes: Tensor) -> Tensor:
+    def _where(self, job: Job, classes: Tensor) -> Tensor | None:
+        if job.prior.count < ENOUGH_SAMPLES:
+            return None
         weights = job.prior.weights_for(classes).mean(dim=1)
         unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
         exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OPTIONAL = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "references")
 
 
-# Samples of a class from which its own part of the statistic is used.
+# Samples from which diag(M) is more signal than chance: of a class for its own part, of all for the method agop.
 ENOUGH_SAMPLES = 100
 
 

@@ -15,8 +15,10 @@ from tests import zoo
 REFERENCES = zoo.images(4, seed=2)
 
 
-def prior_for(model, **options):
-    return agop.fit(model, [zoo.images(7, seed=3)], only_correct=False, progress=False, **options)
+def prior_for(model, count=ENOUGH_SAMPLES, **options):
+    """The prior of seven images that says that there were more."""
+    prior = agop.fit(model, [zoo.images(7, seed=3)], only_correct=False, progress=False, **options)
+    return replace(prior, count=count)
 
 
 def factors_of(model, images, prior, method="agop", **options):
@@ -77,6 +79,12 @@ def test_flat_prior_takes_no_part_and_a_concentrated_one_decides(inside, exponen
     where = factors_of(model, images, prior)[1]["where"]
     torch.testing.assert_close(where[:, :, 6:], torch.full((2, 12, 6), inside ** (exponent / 2)))
     assert (where[:, :, :6] == 1).all()
+
+
+def test_prior_of_few_samples_takes_no_part():
+    model, images = zoo.build("plain"), zoo.images(2)
+    assert "where" not in factors_of(model, images, prior_for(model, ENOUGH_SAMPLES - 1))[1]
+    assert "where" in factors_of(model, images, prior_for(model))[1]
 
 
 class Large(nn.Module):
