@@ -44,3 +44,16 @@ def test_gradcam_at_a_convolution_sees_its_output_before_the_norm(tmp_path, monk
         expected = agop.explain(model.eval(), images, "gradcam", layer=layer)
         assert expected.max() > 0
         torch.testing.assert_close(torch.from_numpy(maps[name]), expected, rtol=0.01, atol=0.01 * float(expected.max()))
+
+
+def test_untrained_network_has_its_initial_weights_and_a_prior_of_all_samples(tmp_path, monkeypatch):
+    scenario = Scenario("untrained", "own", splits, network, "0", ("plain",))
+    monkeypatch.setitem(scenarios.base.registry._plugins, "untrained", scenario)
+    spec = RunSpec("own", ("untrained",), ("plain",), 1, ("agop-weighted",), ("energy",), epochs=0, test_images=4)
+    run_cells(spec, spec.cells(), tmp_path, lambda done: None)
+    folder = tmp_path / "cells" / spec.cells()[0].name
+    torch.manual_seed(0)
+    torch.testing.assert_close(load_file(folder / "checkpoint.safetensors"), dict(network().state_dict()))
+    prior = agop.AGOP.load(folder / "agop.safetensors")
+    assert prior.count == 16
+    assert (folder / "convergence.jsonl").read_text() == ""

@@ -3,6 +3,7 @@
 import pytest
 
 import agop
+from agop.runs.controls import AGOP_CONTROLS
 from agop.runs.spec import RunSpec
 from tests.command import error_of, run_checked
 
@@ -35,11 +36,19 @@ def test_folder_that_is_not_a_run_is_never_deleted(tmp_path):
     assert "could not write" in error_of("bench", "xai-tris", "--out", "full/letter.txt/run", folder=tmp_path)
 
 
-def test_by_default_every_scenario_method_and_metric_runs(tmp_path, monkeypatch):
+def test_by_default_every_scenario_and_metric_and_the_faster_methods_run(tmp_path, monkeypatch):
     spec = written_spec(tmp_path, monkeypatch)
     assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))
-    assert spec.methods == (*agop.methods.names(), "centre", "mean-mask")
     assert spec.metrics == tuple(agop.metrics.default_names())
+    assert {"vanilla", "agop", "agop-patch", "sobel", "centre", "mean-mask"} <= set(spec.methods)
+    assert not {"expected-gradients", "agop-subspace", *AGOP_CONTROLS} & set(spec.methods)
+    every = set(agop.methods.names()) - {"agop-subspace"} | {*AGOP_CONTROLS, "centre", "mean-mask"}
+    assert set(written_spec(tmp_path, monkeypatch, "--full", "--fresh").methods) == every
+
+
+def test_untrained_run_has_no_epochs_and_no_restarts(tmp_path, monkeypatch):
+    spec = written_spec(tmp_path, monkeypatch, "--untrained")
+    assert (spec.epochs, spec.restarts) == (0, None)
 
 
 def test_fresh_is_refused_under_torchrun(tmp_path):
