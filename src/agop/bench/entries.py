@@ -41,11 +41,12 @@ class Entries:
             return Entry(FIXED_MAPS[name](self.training.masks != 0))
         method = self._seeded(methods.create(base))
         if not variant:
-            return Entry(method, prior, missing_layer(method, self.scenario.layer))
+            layer = missing_layer(method, self.scenario.layer)
+            return Entry(method, prior, layer, references_from_prior=method.needs_prior)
         if takes_layer(method):
             return Entry(method, prior, variant)
         if method.needs_prior and variant in self.priors:
-            return Entry(method, self.priors[variant])
+            return Entry(method, self.priors[variant], references_from_prior=True)
         if isinstance(method, IntegratedGradients) and variant in BASELINES:
             return Entry(replace(method, baseline=self._baseline(variant)), prior)
         raise InputError(

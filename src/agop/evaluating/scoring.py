@@ -31,11 +31,15 @@ _LARGE = 10_000_000
 
 @dataclass(frozen=True)
 class Entry:
-    """A configured method with the prior and the layer that it uses."""
+    """A configured method with the prior and the layer that it uses.
+
+    Its reference images are those of the scoring, unless they come from its prior, as for a user who passes none.
+    """
 
     method: Method
     prior: AGOP | None = None
     layer: Layer = None
+    references_from_prior: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,7 @@ def timed_maps(
     output: str = PREDICTED,
 ) -> tuple[Tensor, float]:
     """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
-    # A method with a prior takes its references from there, as it does for a user who passes none.
-    references = None if entry.method.needs_prior else references
+    references = None if entry.references_from_prior else references
 
     def maps_of(images: Tensor, targets: Tensor | None) -> Tensor:
         return explain(

@@ -46,6 +46,11 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entries):
     assert baselines["blurred"](noisy).std() < 0.6 * noisy.std()
 
 
+def test_methods_with_a_prior_take_their_references_from_it(entries):
+    names = ("agop-weighted", "agop-weighted@training", "vanilla", "expected-gradients")
+    assert [entries.entry(name).references_from_prior for name in names] == [True, True, False, False]
+
+
 def test_layers_are_those_of_gradcam_and_of_variants(entries):
     assert entries.layers(["gradcam", "gradcam@layer2", "vanilla"]) == {"layer4", "layer2"}
     assert entries.layers(["gradcam", "activation-norm"]) == {"layer4"}

@@ -283,3 +283,11 @@ def test_contrast_scores_the_maps_of_the_log_odds_and_says_so(model):
     assert "contrast" not in repr(agop.evaluate(model, IMAGES, MASKS, "vanilla", metrics="energy"))
     with pytest.raises(InputError, match="output is 'odds': give 'predicted' or 'contrast'"):
         agop.evaluate(model, IMAGES, MASKS, "vanilla", output="odds")
+
+
+def test_references_are_those_of_the_caller_also_for_a_method_with_a_prior(model, prior):
+    expected = agop.explain(model, IMAGES, "agop-expected", prior, references=IMAGES.flip(0)[:2])
+    table = agop.evaluate(
+        model, IMAGES, MASKS, "agop-expected", prior, ["energy"], controls=False, references=IMAGES.flip(0)[:2]
+    )
+    torch.testing.assert_close(table.scores["agop-expected"]["energy"], agop.metrics.energy(expected, MASKS))
