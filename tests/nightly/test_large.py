@@ -36,9 +36,9 @@ CODE = """
         correct = all(bool(s.isfinite().all()) for scores in table.scores.values() for s in scores.values())
     else:
         # Methods with many passes fill a batch with one image; the others need several images.
-        many = ("integrated-gradients", "smoothgrad", "expected-gradients", "agop-expected")
+        many = ("integrated-gradients", "smoothgrad", "expected-gradients", "agop-expected", "agop")
         images, references = torch.randn(1 if job in many else 8, *shape), torch.randn(4, *shape)
-        if agop.methods.get(job).prior_parts:
+        if agop.methods.get(job).prior_parts or job == "agop":
             prior = agop.fit(model, [images[:2]], only_correct=False, progress=False, rank=64)
         prior = prior if agop.methods.get(job).needs_prior else None
         maps = agop.explain(model, images, job, prior, references=references)
