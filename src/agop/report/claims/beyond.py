@@ -16,7 +16,7 @@ _METHOD, _METRIC = "agop", "average_precision"
 def _at_least(
     least: dict[str, float], scenario: str | None = None, masks: str | None = None
 ) -> Callable[[Run], Verdict]:
-    """The claim that agop's AP, divided by that of the paper's best method, reaches a bar in the worst scenario.
+    """The claim that agop's AP, divided by that of the paper's best method, reaches a bar in every scenario.
 
     Bars are by kind of masks. By default the scenarios are those of the main networks.
     """
@@ -27,9 +27,12 @@ def _at_least(
         kind = masks or run.masks
         if len(ratios) < len(scenarios) or kind not in least:
             return not_run()
-        worst = min(ratios, key=lambda name: ratios[name].mean)
-        low, high = ratios[worst].interval or (-math.inf, math.inf)
-        decided = HOLDS if low >= least[kind] else FAILS if high < least[kind] else UNDECIDED
+        intervals = [ratio.interval or (-math.inf, math.inf) for ratio in ratios.values()]
+        reached, missed = (
+            all(low >= least[kind] for low, _ in intervals),
+            any(high < least[kind] for _, high in intervals),
+        )
+        decided = HOLDS if reached else FAILS if missed else UNDECIDED
         lines = [f"{name} {ratio}" for name, ratio in ratios.items()]
         return decided, f"bar {least[kind]:g}: {', '.join(lines)}"
 
@@ -57,7 +60,7 @@ def _share_in_cell(run: Run) -> Verdict:
 
 
 _AP = "Beyond the paper: agop's AP divided by that of the paper's best method"
-XAI_TRIS: tuple[Claim, ...] = ((f"{_AP}, worst scenario", _at_least({"own": 0.9, "union": 0.93})),)
+XAI_TRIS: tuple[Claim, ...] = ((f"{_AP}, every scenario", _at_least({"own": 0.9, "union": 0.93})),)
 COMPOSITE: tuple[Claim, ...] = (
     (f"{_AP}, moving digits", _at_least({"own": 1.5}, "composite")),
     (f"{_AP}, digits in a grid", _at_least({OBJECT: 1.5}, "composite", OBJECT)),
