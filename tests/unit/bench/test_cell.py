@@ -47,7 +47,7 @@ def test_gradcam_at_a_convolution_sees_its_output_before_the_norm(tmp_path, monk
 
 
 def test_untrained_network_has_its_initial_weights_and_a_prior_of_all_samples(tmp_path, monkeypatch):
-    scenario = Scenario("untrained", "own", splits, network, "0", ("plain",))
+    scenario = Scenario("untrained", "own", splits, network, "0", ("plain",), recipe=Recipe(schedule="one-cycle"))
     monkeypatch.setitem(scenarios.base.registry._plugins, "untrained", scenario)
     spec = RunSpec("own", ("untrained",), ("plain",), 1, ("agop-weighted",), ("energy",), epochs=0, test_images=4)
     run_cells(spec, spec.cells(), tmp_path, lambda done: None)

@@ -50,7 +50,7 @@ def test_class_folders_and_class_names_are_kept(folder):
     assert names == [f"overlays/{name}.png" for name in ("disc/000", "disc/001", "square/000", "square/deep/000")]
     assert manifest["images"][0]["file"] == "photos/disc/000.png"
     assert {str(p.relative_to(folder / "kept")) for p in (folder / "kept").rglob("*.png")} == set(names)
-    assert len(load_file(folder / "kept" / "maps.safetensors")["agop-weighted"]) == 4
+    assert len(load_file(folder / "kept" / "maps.safetensors")["agop"]) == 4
     assert manifest["classes"] == ["disc", "square"]
     assert [entry["label"] for entry in manifest["images"]] == [0, 0, 1, 1]
     assert result.stdout.splitlines()[-2].startswith("4 images, ")

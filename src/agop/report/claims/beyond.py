@@ -28,10 +28,8 @@ def _at_least(
         if len(ratios) < len(scenarios) or kind not in least:
             return not_run()
         intervals = [ratio.interval or (-math.inf, math.inf) for ratio in ratios.values()]
-        reached, missed = (
-            all(low >= least[kind] for low, _ in intervals),
-            any(high < least[kind] for _, high in intervals),
-        )
+        reached = all(low >= least[kind] for low, _ in intervals)
+        missed = any(high < least[kind] for _, high in intervals)
         decided = HOLDS if reached else FAILS if missed else UNDECIDED
         lines = [f"{name} {ratio}" for name, ratio in ratios.items()]
         return decided, f"bar {least[kind]:g}: {', '.join(lines)}"
