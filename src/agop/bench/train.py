@@ -21,8 +21,8 @@ def train(
     """Train one network per task by its scenario's recipe, together if the network class supports it.
 
     A network whose validation accuracy is below the scenario's threshold after some epochs is trained again from
-    another initialization, at most `restarts` times. None: the threshold isn't used. Without epochs, networks keep their
-    random weights.
+    another initialization, at most `restarts` times. None: the threshold isn't used. With 0 epochs, networks keep
+    their random weights.
     """
     pupils = [Pupil.starting(task) for task in tasks]
     if epochs == 0:

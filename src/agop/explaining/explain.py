@@ -18,6 +18,10 @@ from agop.model.layers import Layer
 from agop.model.probe import check_images, probing, rows_for
 from agop.model.targets import Target, check_output, check_range, target_indices
 from agop.statistic.agop import AGOP
+from agop.statistic.provenance import TRAINING
+
+# Accuracy below this multiple of 1 / number of classes is about chance; that of few images isn't judged.
+_CHANCE, _FEW = 1.2, 50
 
 
 @overload
@@ -143,6 +147,7 @@ def _check_prior(
             f"{method.name} needs a prior: create one with agop.fit or `agop fit`, and pass prior= or --prior"
         )
     prior.check(model, images)
+    _warn_if_at_chance(prior)
     if prior.provenance.output != output:
         warn(
             f"the prior has gradients of output={prior.provenance.output!r}, the maps are for output={output!r}: pass "
@@ -150,6 +155,20 @@ def _check_prior(
         )
     if targets is not None and prior.provenance.classes is not None:
         check_range(targets, prior.provenance.classes, "target")
+
+
+def _warn_if_at_chance(prior: AGOP) -> None:
+    """A map of a model that has learned nothing looks like one of a trained model where the object stands out."""
+    provenance = prior.provenance
+    accuracy, classes = provenance.accuracy, provenance.classes
+    # The accuracy during a training says little about that of the model now.
+    if provenance.kind == TRAINING or accuracy is None or classes is None or (provenance.labelled or 0) < _FEW:
+        return
+    if accuracy < _CHANCE / classes:
+        warn(
+            f"the model classified {accuracy:.0%} of the prior's images correctly, about as by chance with {classes} "
+            "classes: maps show what stands out in the image; check the weights and the preprocessing, or train longer"
+        )
 
 
 def _check_finite(maps: Tensor, nan: str) -> Tensor:

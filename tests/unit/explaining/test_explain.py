@@ -1,5 +1,6 @@
+import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -138,3 +139,14 @@ Wrong.name = "wrong"  # outside the class: a name inside would register it for a
 def test_maps_of_own_methods_are_checked(output):
     with pytest.raises(InputError, match=r"must return a non-negative tensor \(5, 12, 12\)"):
         agop.explain(zoo.build("plain"), zoo.images(), Wrong(output))
+
+
+@pytest.mark.parametrize(("correct", "warns"), [(35, True), (45, False)])
+def test_prior_of_a_model_at_chance_warns(correct, warns):
+    model, images = zoo.build("plain"), zoo.images(2)
+    fitted = agop.fit(model, [zoo.images(7)], only_correct=False, progress=False)
+    at_chance = replace(fitted, provenance=replace(fitted.provenance, labelled=100, correct=correct))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        agop.explain(model, images, "agop-weighted", at_chance)
+    assert any(f"classified {correct}% of the prior's images" in str(w.message) for w in caught) == warns
