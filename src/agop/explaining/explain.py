@@ -158,7 +158,7 @@ def _check_prior(
 
 
 def _warn_if_at_chance(prior: AGOP) -> None:
-    """A map of a model that has learned nothing looks like one of a trained model where the object stands out."""
+    """Without training, a map can look like that of a trained model: it shows what is bright in the image."""
     provenance = prior.provenance
     accuracy, classes = provenance.accuracy, provenance.classes
     # The accuracy during a training says little about that of the model now.
