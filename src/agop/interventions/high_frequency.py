@@ -1,0 +1,31 @@
+"""High frequency: the finest structure of an image, swapped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from agop.interventions.base import Intervention
+
+
+@dataclass(frozen=True, eq=False)
+class HighFrequency(Intervention):
+    """Give other images the high-frequency band of images of the class.
+
+    The band has all frequencies of at least `lowest` cycles per pixel in one direction; 0.5 is the highest frequency.
+    """
+
+    name: ClassVar[str] = "high-frequency"
+    lowest: float = 0.25
+
+    def band(self, height: int, width: int) -> Tensor:
+        """True (H,W//2+1) for the coefficients of torch.fft.rfft2 that are swapped."""
+        return (torch.fft.fftfreq(height).abs()[:, None] >= self.lowest) | (torch.fft.rfftfreq(width) >= self.lowest)
+
+    def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
+        band = self.band(*hosts.shape[2:]).to(hosts.device)
+        spectrum = torch.where(band, torch.fft.rfft2(donors), torch.fft.rfft2(hosts))
+        return torch.fft.irfft2(spectrum, s=hosts.shape[2:])
