@@ -1,0 +1,130 @@
+"""Proposals: what may decide a class, each with an intervention and controls for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agop.auditing.predictor import Pairs
+from agop.auditing.regions import Box, box_of
+from agop.interventions import Intervention
+from agop.interventions.border import Border
+from agop.interventions.colour import Colour
+from agop.interventions.high_frequency import HighFrequency
+from agop.interventions.transplant import Transplant
+from agop.interventions.transplant_elsewhere import TransplantElsewhere
+
+REGION, PATCH, COLOUR, BORDER, HIGH_FREQUENCY = "region", "moving patch", "colour", "border", "high frequency"
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal(ABC):
+    """Something that may decide a class. `source` names where the proposal comes from."""
+
+    kind: str
+    class_index: int
+    source: str
+
+    @property
+    def region(self) -> Tensor | None:
+        """The region (H,W), if it is always at one place."""
+        return None
+
+    def placed(self, pairs: Pairs) -> Pairs:
+        """The pairs, with the proposal's own donors if it has some."""
+        return pairs
+
+    @abstractmethod
+    def intervention(self, pairs: Pairs) -> Intervention:
+        """What is done to the pairs."""
+
+    def controls(self, pairs: Pairs) -> list[Intervention]:
+        """The same at other places of equal size."""
+        return []
+
+
+@dataclass(frozen=True, eq=False)
+class RegionProposal(Proposal):
+    """A region (H,W) at a fixed place, with boxes of its size at other places."""
+
+    area: Tensor
+    elsewhere: tuple[Box, ...]
+
+    @property
+    def region(self) -> Tensor:
+        """The region (H,W)."""
+        return self.area
+
+    def intervention(self, pairs: Pairs) -> Intervention:
+        """Paste the region."""
+        return Transplant(self.area)
+
+    def controls(self, pairs: Pairs) -> list[Intervention]:
+        """Paste regions of this shape at other places."""
+        height, width = self.area.shape
+        box = box_of(self.area)
+        shape = self.area[box.top : box.bottom, box.left : box.right]
+        shifted = []
+        for place in self.elsewhere:
+            area = torch.zeros(height, width, dtype=torch.bool)
+            area[place.top : place.bottom, place.left : place.right] = shape
+            shifted.append(Transplant(area))
+        return list(shifted)
+
+
+@dataclass(frozen=True, eq=False)
+class PatchProposal(Proposal):
+    """A square patch that moves: its corners (M,2) in images (M,C,H,W) that contain it."""
+
+    images: Tensor
+    corners: Tensor
+    side: int
+    seed: int = 0
+
+    def placed(self, pairs: Pairs) -> Pairs:
+        """The same hosts with the images that contain the patch."""
+        return pairs.with_donors(torch.arange(len(pairs.hosts)) % len(self.images), self.images)
+
+    def intervention(self, pairs: Pairs) -> Intervention:
+        """Paste the patch at random places."""
+        return TransplantElsewhere(self.corners[pairs.donors], self.side, self.seed)
+
+    def controls(self, pairs: Pairs) -> list[Intervention]:
+        """Patches from random places of the same images, pasted at the same places."""
+        anywhere = TransplantElsewhere(self.corners, self.side, self.seed + 1)
+        corners = anywhere.places(len(pairs.donors), *self.images.shape[2:])
+        return [TransplantElsewhere(corners, self.side, self.seed)]
+
+
+@dataclass(frozen=True, eq=False)
+class PropertyProposal(Proposal):
+    """A property of the whole image: colour, border or the high-frequency band."""
+
+    swap: Intervention
+    other_swaps: tuple[Intervention, ...] = ()
+
+    def intervention(self, pairs: Pairs) -> Intervention:
+        """Swap the property."""
+        return self.swap
+
+    def controls(self, pairs: Pairs) -> list[Intervention]:
+        """Swap another property of equal size."""
+        return list(self.other_swaps)
+
+
+def property_proposals(classes: Sequence[int], size: tuple[int, int]) -> list[Proposal]:
+    """Colour, border and high-frequency band of each class. The control of a border is the frame inside it."""
+    width = max(1, min(size) // 14)
+    swaps: list[tuple[str, Intervention, tuple[Intervention, ...]]] = [
+        (COLOUR, Colour(), ()),
+        (HIGH_FREQUENCY, HighFrequency(), ()),
+    ]
+    if min(size) > 4 * width:
+        swaps.insert(1, (BORDER, Border(width), (Border(width, inset=width),)))
+    return [
+        PropertyProposal(kind, index, "whole image", swap, others) for index in classes for kind, swap, others in swaps
+    ]

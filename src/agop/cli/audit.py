@@ -1,0 +1,64 @@
+"""`agop audit`: which regions and properties of images decide a class, and is that a shortcut?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agop.cli import options
+from agop.cli.first_look import READ_BATCH, wrong_folders
+from agop.cli.printing import plain_console
+from agop.errors import InputError
+
+
+def audit(
+    model: options.Model,
+    data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
+    prior: options.Prior = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("audit"),
+    per_class: Annotated[int, typer.Option(min=10, help="Images of each class that are used, at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
+    weights: options.Weights = None,
+    num_classes: options.NumClasses = None,
+    names: options.Names = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    batch_size: options.BatchSize = None,
+    device: options.Device = None,
+    force: options.Force = False,
+) -> None:
+    """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
+    from agop.auditing.audit import audit as run_audit
+    from agop.auditing.result import FILES, is_own_file
+    from agop.model.probe import number_of_classes
+    from agop.pictures.class_names import class_names
+    from agop.pictures.folders import ClassFolders
+    from agop.statistic.agop import AGOP
+    from agop.system.files import check_overwrites
+
+    statistic = None if prior is None else AGOP.load(prior)
+    preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
+    options.warn_if_preprocessing_differs(statistic, preprocessing)
+    outputs = [out / name for name in FILES]
+    options.check_writable(outputs[0])
+    check_overwrites(outputs, [weights, Path(model), data, prior, names], is_own_file, force=force)
+    images = ClassFolders(data, preprocessing)
+    network = options.load_model_on_device(model, weights, num_classes, device)
+    classes = number_of_classes(network, preprocessing.zeros())
+    known = class_names(statistic, names, classes, network)
+    if known:
+        images = images.with_classes(known, classes)
+    elif problem := wrong_folders(images, classes):
+        raise InputError(problem)
+    result = run_audit(
+        network, images.batches(batch_size or READ_BATCH), prior=statistic, class_names=known or images.classes,
+        per_class=per_class, batch_size=batch_size, seed=seed,
+    )  # fmt: skip
+    result.save(out)
+    console = plain_console()
+    console.print(result.summary())
+    console.print(f"wrote {out / FILES[0]}")
