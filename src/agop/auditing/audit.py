@@ -16,8 +16,8 @@ from agop.auditing.predictor import Asked, Predictor
 from agop.auditing.prevalence import containing
 from agop.auditing.priors import Priors
 from agop.auditing.result import Audit, table_rows
-from agop.auditing.searching import MARGIN, Search
-from agop.auditing.trial import Trial
+from agop.auditing.searching import Search
+from agop.auditing.trial import MARGIN, Trial
 from agop.errors import InputError
 from agop.model.probe import probing, rows_for, unwrapped
 from agop.statistic.agop import AGOP
@@ -71,8 +71,7 @@ def audit(
         screened, tested = search.run(pool.audited)
         # What didn't pass the screening was tried as well.
         count = max(len(screened), len(tested))
-        raw = [trial.excess.p_above(MARGIN) for trial in tested]
-        ps = holm(raw + [1.0] * (count - len(tested)))[: len(tested)]
+        ps = holm([trial.p for trial in tested] + [1.0] * (count - len(tested)))[: len(tested)]
         certain = sorted((p, place) for place, p in enumerate(ps) if p < _LEVEL)
         findings = tuple(_finding(search, tested[place], names) for _, place in certain)
     detectable = _detectable(count, min(int((second.labels == index).sum()) for index in pool.audited))

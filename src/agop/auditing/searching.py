@@ -19,14 +19,14 @@ from agop.auditing.priors import Priors
 from agop.auditing.proposals import PATCH, REGION, PatchProposal, Proposal, RegionProposal, property_proposals
 from agop.auditing.refining import refined
 from agop.auditing.regions import Box, box_of, grown, overlap
-from agop.auditing.trial import Trial, run_trial
+from agop.auditing.trial import MARGIN, Trial, run_trial
 from agop.explaining.explain import explain
 from agop.interventions.transplant import Transplant
 from agop.system.progress import track
 
-# An effect matters if P(class) rises by this much more than with the strongest control.
-MARGIN = 0.1
-_SCREEN_PAIRS, TEST_PAIRS = 48, 200
+_SCREEN_PAIRS, _TEST_PAIRS = 48, 300
+# Share of the margin that an effect must have beyond its controls on the first half to be tested on the second.
+_PASSES = 0.6
 # Moving patches per class, and regions of a class that overlap more than this are one region.
 _PATCHES, _SAME = 2, 0.1
 # Other classes whose best places are a control for a region.
@@ -68,7 +68,7 @@ class Search:
         passed = [
             trial
             for trial in screened
-            if trial.excess.value >= MARGIN / 2 and trial.effect.value - typical[id(trial)] >= MARGIN / 2
+            if trial.excess.value >= _PASSES * MARGIN and trial.effect.value - typical[id(trial)] >= _PASSES * MARGIN
         ]
         tested = []
         for index in self._track(classes, "testing"):
@@ -82,7 +82,7 @@ class Search:
         proposals += property_proposals([index], self.size)
         generator = self._generator(index, 1)
         pairs = self.proposing.pairs(index, _SCREEN_PAIRS, generator)
-        return [run_trial(self.predictor, proposal, pairs, generator, least=MARGIN / 2) for proposal in proposals]
+        return [run_trial(self.predictor, proposal, pairs, generator, least=_PASSES * MARGIN) for proposal in proposals]
 
     def _patches(self, index: int) -> list[PatchProposal]:
         images = self.proposing.half.images[self.proposing.members(index)]
@@ -93,12 +93,12 @@ class Search:
     def _test(self, index: int, proposals: Sequence[tuple[Proposal, float]], scans: dict[int, Scan]) -> Iterator[Trial]:
         """Trials on the second half: regions first, since they may explain the effect of a property."""
         generator = self._generator(index, 2)
-        pairs = self.testing.pairs(index, TEST_PAIRS, generator)
+        pairs = self.testing.pairs(index, _TEST_PAIRS, generator)
         regions = self._distinct([p for p, _ in proposals if isinstance(p, RegionProposal)], scans[index])
         keep = torch.zeros(self.size, dtype=torch.bool)
         for region in regions:
             trial = run_trial(self.predictor, region, pairs, generator, self._ordinary(region, scans))
-            if trial.excess.value >= MARGIN:
+            if trial.excess.value >= trial.bound:
                 keep |= grown(region.area, max(1, min(self.size) // 16))
             yield trial
         for proposal, typical in proposals:

@@ -12,6 +12,9 @@ from agop.auditing.intervals import Mean
 from agop.auditing.predictor import Change, Pairs, Predictor, change
 from agop.auditing.proposals import Proposal
 
+# An effect matters if P(class) rises by this much more than with the strongest control, and twice as much.
+MARGIN = 0.05
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -27,6 +30,16 @@ class Trial:
     turned: float
     control_turned: float
     pairs: int
+
+    @property
+    def bound(self) -> float:
+        """What the effect must have beyond the strongest control: as much again, and at least the margin."""
+        return max(MARGIN, self.control)
+
+    @property
+    def p(self) -> float:
+        """The p value of the effect beyond the control, against the bound."""
+        return self.excess.p_above(self.bound)
 
 
 def run_trial(
