@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.finding import Finding, sentence
+from agop.auditing.finding import Finding, class_label, sentence
 from agop.auditing.intervals import holm, quantile
 from agop.auditing.pool import ENOUGH_IMAGES, Pool, read_pool
-from agop.auditing.predictor import Asked, Predictor
+from agop.auditing.predictor import Asked, Predictor, change
 from agop.auditing.prevalence import containing
 from agop.auditing.priors import Priors
 from agop.auditing.result import Audit, table_rows
 from agop.auditing.searching import Search
 from agop.auditing.trial import MARGIN, Trial
 from agop.errors import InputError
+from agop.interventions.remove import Remove
 from agop.model.probe import probing, rows_for, unwrapped
 from agop.statistic.agop import AGOP
 
@@ -55,34 +56,44 @@ def audit(
     with probing(model) as probe:
         predictor = Predictor(probe, rows)
         proposing, testing = Asked.of(predictor, first), Asked.of(predictor, second)
-    right = sum(int((a.before.argmax(dim=1) == a.half.labels).sum()) for a in (proposing, testing))
-    accuracy = right / len(pool.labels)
-    notes = _skipped(pool, names)
-    chance = 1 / len(pool.labels.unique())
-    if accuracy < chance + _CHANCE_GAIN * (1 - chance):
-        problem = (
-            f"the model classifies {100 * accuracy:.0f} % of {len(pool.labels):,} images correctly, hardly better than "
-            "chance: nothing was tried; check weights, preprocessing and labels"
-        )
-        return Audit((), (), accuracy, len(pool.labels), names, (problem, *notes), at_chance=True)
+    right = sum(int((asked.before.argmax(dim=1) == asked.half.labels).sum()) for asked in (proposing, testing))
+    accuracy, count, notes = right / len(pool.labels), len(pool.labels), _skipped(pool, names)
+    if problem := _chance(accuracy, pool):
+        return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
     priors = Priors.of(model, first, prior, rows, progress=progress)
     with probing(model) as probe:
         search = Search(model, Predictor(probe, rows), proposing, testing, priors, seed, progress)
         screened, tested = search.run(pool.audited)
         # What didn't pass the screening was tried as well.
-        count = max(len(screened), len(tested))
-        ps = holm([trial.p for trial in tested] + [1.0] * (count - len(tested)))[: len(tested)]
+        ps = holm([trial.p for trial in tested] + [1.0] * (len(screened) - len(tested)))[: len(tested)]
         certain = sorted((p, place) for place, p in enumerate(ps) if p < _LEVEL)
         findings = tuple(_finding(search, tested[place], names) for _, place in certain)
-    detectable = _detectable(count, min(int((second.labels == index).sum()) for index in pool.audited))
+    donors = min(int((second.labels == index).sum()) for index in pool.audited)
     table = table_rows(screened, tested, ps, names)
-    return Audit(findings, table, accuracy, len(pool.labels), names, notes, detectable, prior=priors.whole)
+    detectable = _detectable(len(screened), donors)
+    return Audit(findings, table, accuracy, count, names, notes, detectable, prior=priors.whole)
+
+
+def _chance(accuracy: float, pool: Pool) -> str:
+    """A problem if the accuracy is like chance, else ""."""
+    chance = 1 / len(set(pool.labels.tolist()))
+    if accuracy >= chance + _CHANCE_GAIN * (1 - chance):
+        return ""
+    return (
+        f"the model classifies {100 * accuracy:.0f} % of {len(pool.labels):,} images correctly, hardly better than "
+        "chance: nothing was tried; check weights, preprocessing and labels"
+    )
 
 
 def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
     proposal = trial.proposal
     generator = torch.Generator().manual_seed(search.seed)
     contained = containing(search.predictor, search.testing, proposal, generator)
+    lost = None
+    if proposal.region is not None:
+        pairs = search.testing.pairs(proposal.class_index, trial.pairs, generator)
+        removed = change(search.predictor, pairs, Remove(proposal.region))
+        lost = float(removed.lost.double().mean())
     return Finding(
         proposal.kind,
         proposal.class_index,
@@ -91,7 +102,7 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
         trial.effect.interval,
         trial.control,
         contained.share,
-        sentence(trial, names[proposal.class_index], contained.share),
+        sentence(trial, names[proposal.class_index], contained.share, lost),
         contained.ranked,
     )
 
@@ -105,7 +116,7 @@ def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str,
 
 def _skipped(pool: Pool, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(
-        f"class {names[index]} was skipped: it has {count} images, an audit needs {ENOUGH_IMAGES}"
+        f"{class_label(names[index])} was skipped: it has {count} images, an audit needs {ENOUGH_IMAGES}"
         for index, count in pool.skipped.items()
     )
 

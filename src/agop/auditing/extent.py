@@ -11,13 +11,14 @@ from agop.auditing.regions import Box, box_of, connected, grown
 _STANDARD_DEVIATIONS = 2.0
 # Share of the mean variance that is added to a pixel's, so that constant pixels aren't infinitely certain.
 _FLOOR = 0.01
-_MOST_SHARE = 0.2
+_MOST_SHARE = 0.1
 
 
 def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
     """The box around the pixels that are alike in images (M,C,H,W) with the pattern, and unlike other images (N,C,H,W).
 
-    Only pixels that are connected with the core count. None if there are none, or if they are a fifth of the image.
+    Only pixels that are connected with the core count. None if there are none, or if their box is more than a tenth of
+    the image.
     """
     variance = containing.double().var(dim=0, unbiased=False)
     whole = others.double()

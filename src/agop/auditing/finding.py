@@ -66,16 +66,25 @@ class Finding:
         }
 
 
-def sentence(trial: Trial, name: str, prevalence: float) -> str:
-    """What was tested and what it changed, in plain words with figures."""
+def sentence(trial: Trial, name: str, prevalence: float, lost: float | None = None) -> str:
+    """What was tested and what it changed, in plain words with figures.
+
+    `lost` is the share of the class's images that are no longer recognised without it.
+    """
     subject, pasted, control = _words(trial)
     verb = "decides" if trial.turned >= 0.5 else "influences"
+    without = "" if lost is None else f" Without it, {_percent(lost)} of them are no longer recognised."
     return (
-        f"{subject} {verb} class {name}: {pasted} {trial.pairs:,} other images it turns {_percent(trial.turned)} into "
-        f"{name} ({control}: {_percent(trial.control_turned)}) and raises the probability of {name} by "
-        f"{trial.effect.value:.2f} ({control}: {trial.control:.2f}). {_percent(prevalence)} of the {name} images "
-        "contain it."
+        f"{subject} {verb} {class_label(name)}: {pasted} {trial.pairs:,} other images it turns "
+        f"{_percent(trial.turned)} into {name} ({control}: {_percent(trial.control_turned)}) and raises the "
+        f"probability of {name} by {trial.effect.value:.2f} ({control}: {trial.control:.2f}). "
+        f"{_percent(prevalence)} of the {name} images contain it.{without}"
     )
+
+
+def class_label(name: str) -> str:
+    """The name of a class after the word "class", unless it starts with it."""
+    return name if name.startswith("class ") else f"class {name}"
 
 
 def _words(trial: Trial) -> tuple[str, str, str]:

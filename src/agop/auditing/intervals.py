@@ -22,7 +22,7 @@ class Mean:
     @classmethod
     def over_groups(cls, values: Tensor, groups: Tensor) -> Mean:
         """The mean of values (N,), first over each group (N,), then over the groups."""
-        _, places, counts = groups.unique(return_inverse=True, return_counts=True)
+        _, places, counts = torch.unique(groups, return_inverse=True, return_counts=True)
         sums = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, places, values.double())
         means = sums / counts
         error = float(means.std() / math.sqrt(len(means))) if len(means) > 1 else math.inf

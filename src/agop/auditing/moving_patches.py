@@ -92,7 +92,7 @@ def best_matches(images: Tensor, patches: Tensor) -> Matches:
     centred = patches - patches.mean(dim=(1, 2, 3), keepdim=True)
     unit = centred / centred.flatten(1).norm(dim=1).clamp_min(1e-6)[:, None, None, None]
     best, corners = [], []
-    for image in images.split(1):
+    for image in torch.split(images, 1):
         products = conv2d(image, unit)[0]
         sums, squares = (avg_pool2d(v.sum(dim=1, keepdim=True), side, stride=1) * side**2 for v in (image, image**2))
         spread = (squares - sums.square() / size).clamp_min(1e-3 * size * 1e-3).sqrt()[0]

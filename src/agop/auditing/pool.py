@@ -52,7 +52,7 @@ class Pool:
     def halves(self) -> tuple[Half, Half]:
         """Two halves of the images, of each class. The images of a class are in random order."""
         odd = torch.zeros(len(self.labels), dtype=torch.bool)
-        for index in self.labels.unique().tolist():
+        for index in set(self.labels.tolist()):
             odd[(self.labels == index).nonzero()[1::2, 0]] = True
         return Half(self.images[~odd], self.labels[~odd]), Half(self.images[odd], self.labels[odd])
 

@@ -77,11 +77,15 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Change:
-    """Change (N,) of the probability of the class and of its log-odds, and whether each image became one of it (N,)."""
+    """Change (N,) of the probability of the class and of its log-odds.
+
+    `turned` (N,) and `lost` (N,) are the images that are now predicted as the class, or no longer.
+    """
 
     probability: Tensor
     log_odds: Tensor
     turned: Tensor
+    lost: Tensor
 
     @property
     def mean(self) -> float:
@@ -105,7 +109,7 @@ def change(predictor: Predictor, pairs: Pairs, intervention: Intervention, keep:
     before, after = pairs.asked.before[changed_positions], predictor.probabilities(changed)
     was, now = (p.argmax(dim=1) == pairs.class_index for p in (before, after))
     old, new = before[:, pairs.class_index], after[:, pairs.class_index]
-    return Change(new - old, new.logit(_TINY) - old.logit(_TINY), now & ~was)
+    return Change(new - old, new.logit(_TINY) - old.logit(_TINY), now & ~was, was & ~now)
 
 
 def _evenly(positions: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -60,4 +60,4 @@ class _Batches:
         return (len(self.images) + self.rows - 1) // self.rows
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip(self.images.split(self.rows), self.labels.split(self.rows), strict=True)
+        return zip(torch.split(self.images, self.rows), torch.split(self.labels, self.rows), strict=True)

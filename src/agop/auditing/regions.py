@@ -64,7 +64,7 @@ def connected(region: Tensor) -> list[Tensor]:
         if torch.equal(spread, names):
             break
         names = spread
-    numbers, counts = names[region].unique(return_counts=True)
+    numbers, counts = torch.unique(names[region], return_counts=True)
     return [names == numbers[place] for place in counts.argsort(descending=True, stable=True)]
 
 

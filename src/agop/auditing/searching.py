@@ -16,7 +16,7 @@ from agop.auditing.places import LARGEST_SHARE, Scan, control_boxes, outstanding
 from agop.auditing.predictor import Asked, Pairs, Predictor, change
 from agop.auditing.prevalence import containing
 from agop.auditing.priors import Priors
-from agop.auditing.proposals import PATCH, REGION, PatchProposal, Proposal, RegionProposal, property_proposals
+from agop.auditing.proposals import REGION, PatchProposal, Proposal, RegionProposal, property_proposals
 from agop.auditing.refining import refined
 from agop.auditing.regions import Box, box_of, grown, overlap
 from agop.auditing.trial import MARGIN, Trial, run_trial
@@ -163,7 +163,10 @@ class Search:
 
 
 def _typical_effects(trials: Sequence[Trial]) -> dict[int, float]:
-    """The median effect of the same kind for other classes, by trial: only for properties of at least three classes."""
+    """The median effect of the same kind for other classes, by trial: only with two others, and not for regions.
+
+    Those have a control of their own, since their sizes differ.
+    """
     result = {}
     for trial in trials:
         others = [
@@ -171,8 +174,8 @@ def _typical_effects(trials: Sequence[Trial]) -> dict[int, float]:
             for other in trials
             if other.proposal.kind == trial.proposal.kind and other.proposal.class_index != trial.proposal.class_index
         ]
-        whole = trial.proposal.kind not in (REGION, PATCH)
-        result[id(trial)] = median(others) if whole and len(others) > 1 else -math.inf
+        comparable = trial.proposal.kind != REGION and len(others) > 1
+        result[id(trial)] = median(others) if comparable else -math.inf
     return result
 
 

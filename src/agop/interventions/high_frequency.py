@@ -23,9 +23,12 @@ class HighFrequency(Intervention):
 
     def band(self, height: int, width: int) -> Tensor:
         """True (H,W//2+1) for the coefficients of torch.fft.rfft2 that are swapped."""
-        return (torch.fft.fftfreq(height).abs()[:, None] >= self.lowest) | (torch.fft.rfftfreq(width) >= self.lowest)
+        rows, columns = torch.fft.fftfreq(height).abs()[:, None], torch.fft.rfftfreq(width)
+        band: Tensor = (rows >= self.lowest) | (columns >= self.lowest)
+        return band
 
     def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
         band = self.band(*hosts.shape[2:]).to(hosts.device)
         spectrum = torch.where(band, torch.fft.rfft2(donors), torch.fft.rfft2(hosts))
-        return torch.fft.irfft2(spectrum, s=hosts.shape[2:])
+        changed: Tensor = torch.fft.irfft2(spectrum, s=hosts.shape[2:])
+        return changed

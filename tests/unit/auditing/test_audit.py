@@ -40,6 +40,7 @@ def test_planted_patch_is_found(planted):
     assert finding.prevalence == pytest.approx(0.7, abs=0.15)
     assert "region at the lower left" in finding.sentence
     assert "class pole" in finding.sentence
+    assert "no longer recognised" in finding.sentence
 
 
 def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
@@ -85,7 +86,7 @@ def test_class_with_three_images_is_skipped():
     images, labels = shortcuts.drawn(90, 0.0)
     keep = (labels != 2) | (labels.eq(2).cumsum(dim=0) <= 3)
     audit = agop.audit(untrained(), images[keep], labels[keep], progress=False)
-    assert "class class 2 was skipped: it has 3 images" in audit.summary()
+    assert "class 2 was skipped: it has 3 images" in audit.summary()
 
 
 def batches(images, labels):
