@@ -27,25 +27,35 @@ def patch_side(size: tuple[int, int]) -> int:
     return max(3, min(size) // 6)
 
 
-def patch_proposals(class_index: int, images: Tensor, maps: Tensor, count: int, seed: int) -> list[PatchProposal]:
-    """The largest groups of similar hot patches in images (N,C,H,W) of a class with maps (N,H,W)."""
+def patch_proposals(
+    class_index: int, images: Tensor, maps: Tensor, others: Tensor, count: int, seed: int
+) -> list[PatchProposal]:
+    """Groups of similar hot patches in images (N,C,H,W) of a class with maps (N,H,W), most specific first.
+
+    Specific: the share of the images with such a patch, minus that of images (M,C,H,W) of other classes. Smooth patches
+    look alike in all images.
+    """
     factor = reduction((images.shape[2], images.shape[3]))
     small, maps = avg_pool2d(images, factor), avg_pool2d(maps[:, None], factor)[:, 0]
     side = patch_side((small.shape[2], small.shape[3]))
-    corners = hot_corners(maps, side)
     owners = torch.arange(len(images)).repeat_interleave(_PER_IMAGE)
-    patches = cut(small[owners], corners.reshape(-1, 2), side)
+    patches = cut(small[owners], hot_corners(maps, side).reshape(-1, 2), side)
+    patches = patches[patches.flatten(1).std(dim=1) > 0]
+    if not len(patches):
+        return []
     matches = best_matches(small, patches)
-    alike = (matches.correlation >= ALIKE) & (flatness(patches) > 0)[:, None]
+    alike = matches.correlation >= ALIKE
+    elsewhere = (best_matches(avg_pool2d(others, factor), patches).correlation >= ALIKE).double().mean(dim=1)
     proposals: list[PatchProposal] = []
     taken = torch.zeros(len(images), dtype=torch.bool)
     for _ in range(count):
-        sizes = (alike & ~taken).sum(dim=1)
-        template = int(sizes.argmax())
-        if int(sizes[template]) < _FEWEST_ALIKE:
+        free = alike & ~taken
+        specific = free.double().mean(dim=1) - elsewhere
+        template = int(specific.masked_fill(free.sum(dim=1) < _FEWEST_ALIKE, -1).argmax())
+        if int(free[template].sum()) < _FEWEST_ALIKE:
             break
-        members = (alike[template] & ~taken).nonzero()[:, 0]
-        best = members[matches.correlation[template, members].argsort(descending=True)][:_MOST_DONORS]
+        best = matches.correlation[template].masked_fill(~free[template], -1).argsort(descending=True)
+        best = best[: min(_MOST_DONORS, int(free[template].sum()))]
         places = matches.corners[template, best] * factor
         proposals.append(PatchProposal(PATCH, class_index, "maps", images[best], places, side * factor, seed))
         taken |= alike[template]
@@ -70,11 +80,6 @@ def cut(images: Tensor, corners: Tensor, side: int) -> Tensor:
     steps = torch.arange(side)
     rows, columns = corners[:, :1, None] + steps[:, None], corners[:, 1:, None] + steps
     return images[torch.arange(len(images))[:, None, None], :, rows, columns].movedim(-1, 1)
-
-
-def flatness(patches: Tensor) -> Tensor:
-    """Standard deviation (N,) of patches around their mean over all channels: 0 for a constant patch."""
-    return patches.flatten(1).std(dim=1)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -116,15 +115,17 @@ class PropertyProposal(Proposal):
         return list(self.other_swaps)
 
 
-def property_proposals(classes: Sequence[int], size: tuple[int, int]) -> list[Proposal]:
-    """Colour, border and high-frequency band of each class. The control of a border is the frame inside it."""
+def border_of(size: tuple[int, int]) -> Border | None:
+    """The border that is tested, of a fourteenth of the shorter side; None for images that are too small."""
     width = max(1, min(size) // 14)
-    swaps: list[tuple[str, Intervention, tuple[Intervention, ...]]] = [
-        (COLOUR, Colour(), ()),
-        (HIGH_FREQUENCY, HighFrequency(), ()),
-    ]
-    if min(size) > 4 * width:
-        swaps.insert(1, (BORDER, Border(width), (Border(width, inset=width),)))
-    return [
-        PropertyProposal(kind, index, "whole image", swap, others) for index in classes for kind, swap, others in swaps
-    ]
+    return Border(width) if min(size) > 4 * width else None
+
+
+def property_proposals(class_index: int, size: tuple[int, int]) -> list[Proposal]:
+    """Colour, border and high-frequency band of a class. The control of a border is the frame inside it."""
+    border = border_of(size)
+    swaps: list[tuple[str, Intervention, tuple[Intervention, ...]]] = [(COLOUR, Colour(), ())]
+    if border is not None:
+        swaps.append((BORDER, border, (Border(border.width, inset=border.width),)))
+    swaps.append((HIGH_FREQUENCY, HighFrequency(), ()))
+    return [PropertyProposal(kind, class_index, "whole image", swap, others) for kind, swap, others in swaps]

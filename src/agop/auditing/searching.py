@@ -16,7 +16,7 @@ from agop.auditing.places import LARGEST_SHARE, Scan, control_boxes, outstanding
 from agop.auditing.predictor import Asked, Pairs, Predictor, change
 from agop.auditing.prevalence import containing
 from agop.auditing.priors import Priors
-from agop.auditing.proposals import REGION, PatchProposal, Proposal, RegionProposal, property_proposals
+from agop.auditing.proposals import REGION, PatchProposal, Proposal, RegionProposal, border_of, property_proposals
 from agop.auditing.refining import refined
 from agop.auditing.regions import Box, box_of, grown, overlap
 from agop.auditing.trial import MARGIN, Trial, run_trial
@@ -31,6 +31,8 @@ _PASSES = 0.6
 _PATCHES, _SAME = 2, 0.1
 # Other classes whose best places are a control for a region.
 _OTHER_CLASSES = 4
+# A region along the edge with less than this share of the border's effect is a part of the border.
+_PART = 0.8
 # Share of the effect of a region's core that the whole pattern must have.
 _NEARLY = 0.9
 
@@ -79,16 +81,18 @@ class Search:
     def _screen(self, index: int, standout: Tensor, scanned: Scan) -> list[Trial]:
         proposals: list[Proposal] = list(region_proposals(index, standout, scanned, self.seed))
         proposals += self._patches(index)
-        proposals += property_proposals([index], self.size)
+        proposals += property_proposals(index, self.size)
         generator = self._generator(index, 1)
         pairs = self.proposing.pairs(index, _SCREEN_PAIRS, generator)
         return [run_trial(self.predictor, proposal, pairs, generator, least=_PASSES * MARGIN) for proposal in proposals]
 
     def _patches(self, index: int) -> list[PatchProposal]:
-        images = self.proposing.half.images[self.proposing.members(index)]
-        method = "agop-weighted" if self.priors.whole.patch_matrix is None else "agop-patch"
-        maps = explain(self.model, images, method, self.priors.whole, index, batch_size=self.predictor.rows, nan="skip")
-        return patch_proposals(index, images, maps.nan_to_num(), _PATCHES, self.seed)
+        half, members = self.proposing.half, self.proposing.members(index)
+        images = half.images[members]
+        others = half.images[self.proposing.other_donors(index, len(members), self._generator(index, 6))]
+        prior, rows = self.priors.whole, self.predictor.rows
+        maps = explain(self.model, images, "agop-weighted", prior, index, batch_size=rows, nan="skip")
+        return patch_proposals(index, images, maps.nan_to_num(), others, _PATCHES, self.seed)
 
     def _test(self, index: int, proposals: Sequence[tuple[Proposal, float]], scans: dict[int, Scan]) -> Iterator[Trial]:
         """Trials on the second half: regions first, since they may explain the effect of a property."""
@@ -107,7 +111,7 @@ class Search:
                 yield run_trial(self.predictor, proposal, pairs, generator, typical, kept)
 
     def _distinct(self, proposals: Sequence[RegionProposal], scanned: Scan) -> list[RegionProposal]:
-        """The regions, refined, without those that overlap one with a larger effect."""
+        """The regions, refined, without those that overlap one with a larger effect or are a part of the border."""
         candidates: list[tuple[float, RegionProposal]] = []
         for proposal in proposals:
             pairs = self.proposing.pairs(proposal.class_index, _SCREEN_PAIRS, self._generator(proposal.class_index, 3))
@@ -115,12 +119,20 @@ class Search:
             box = refined(self.predictor, pairs, box_of(proposal.area), self.size, most_pixels)
             box, effect = self._whole_pattern(pairs, proposal, box)
             area, elsewhere = box.region(self.size), control_boxes(box, self.size, scanned, self.seed)
-            candidates.append((effect, replace(proposal, area=area, elsewhere=elsewhere)))
+            if not self._part_of_border(pairs, area, effect):
+                candidates.append((effect, replace(proposal, area=area, elsewhere=elsewhere)))
         chosen: list[RegionProposal] = []
         for _, candidate in sorted(candidates, key=lambda pair: -pair[0]):
             if not any(overlap(candidate.area, other.area) > _SAME for other in chosen):
                 chosen.append(candidate)
         return chosen
+
+    def _part_of_border(self, pairs: Pairs, area: Tensor, effect: float) -> bool:
+        """True if the region is along the edge, and the whole border has a clearly larger effect."""
+        border = border_of(self.size)
+        if border is None or not bool((grown(border.region(*self.size), 1) | ~area).all()):
+            return False
+        return effect < _PART * change(self.predictor, pairs, border).mean
 
     def _whole_pattern(self, pairs: Pairs, proposal: RegionProposal, core: Box) -> tuple[Box, float]:
         """The box of the pattern around a core, if its transplant has at least nearly the effect of the core."""

@@ -42,7 +42,23 @@ def test_best_match_equals_a_loop_over_places():
 
 def test_images_with_the_sticker_are_one_group():
     images, maps, _, sticker = stickers()
-    proposal, *others = patch_proposals(0, images, maps, count=2, seed=0)
-    assert not others
+    noise = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(9))
+    proposal, *more = patch_proposals(0, images, maps, noise, count=2, seed=0)
+    assert not more
     assert len(proposal.images) == 9
+    assert torch.allclose(cut(proposal.images, proposal.corners, 5), sticker.expand(9, -1, -1, -1))
+
+
+def test_group_that_only_the_class_has_comes_first():
+    """A smooth ramp is hot in all images of the class, but also in others."""
+    images, maps, places, sticker = stickers()
+    ramp = torch.linspace(0, 1, 5).expand(1, 5, 5)
+    images[:, :, :5, :5], maps[:, :5, :5] = ramp, 2
+    places[:9] = places[:9].clamp_min(6)
+    for index, (row, column) in enumerate(places[:9].tolist()):
+        images[index, :, row : row + 5, column : column + 5] = sticker
+        maps[index, row : row + 5, column : column + 5] = 1
+    others = torch.rand(12, 1, 32, 32, generator=torch.Generator().manual_seed(9))
+    others[:, :, 9:14, 9:14] = ramp
+    proposal = patch_proposals(0, images, maps, others, count=1, seed=0)[0]
     assert torch.allclose(cut(proposal.images, proposal.corners, 5), sticker.expand(9, -1, -1, -1))
