@@ -99,6 +99,7 @@ def _repeated(entry: Entry) -> Entry:
             class_patch_matrices=prior.class_patch_matrices,
             sketch=None if prior.sketch is None else _in_each_cell(prior.sketch),
             image_moments=None if prior.image_moments is None else _repeated_tensor(prior.image_moments),
+            mean_direction=None if prior.mean_direction is None else _repeated_tensor(prior.mean_direction) / 2,
             references=None if prior.references is None else _grids_of(prior.references),
         )
     return replace(entry, method=method, prior=prior)

@@ -25,8 +25,8 @@ class Accumulator:
     With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
     the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
     classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, and `moments`
-    (2,C,H,W) those of the images and their squares, None unless all samples have them. With a rank there is a `sketch`
-    of the gradients, with a number of references a `reservoir` of images.
+    (3,C,H,W) those of the images, their squares and |g| / ‖g‖, None unless all samples have them. With a rank there is a
+    `sketch` of the gradients, with a number of references a `reservoir` of images.
     """
 
     def __init__(self, per_class: bool = False, rank: int = 0, references: int = 0) -> None:
@@ -84,7 +84,7 @@ class Accumulator:
         if len(groups):
             complete = patches is not None and (self.patches is not None or self.count == 0)
             self.patches = add_patch_sums(self.patches, patches, len(counts)) if patches and complete else None
-            self._add_moments(None if images is None else moment_sums(images))
+            self._add_moments(None if images is None else moment_sums(images, gradients))
         if self.sketch is not None:
             self.sketch.update(gradients)
         if self.reservoir is not None and images is not None:
@@ -183,7 +183,7 @@ class Accumulator:
         complete: list[Any] = [None] * world_size
         dist.all_gather_object(complete, self.moments is not None or self.count == 0)
         if all(complete) and self.sums is not None:
-            empty = torch.zeros(2, *self.sums.shape[1:], dtype=torch.float64)
+            empty = torch.zeros(3, *self.sums.shape[1:], dtype=torch.float64)
             self.moments = (empty if self.moments is None else self.moments).to(device)
             dist.all_reduce(self.moments)
         else:
@@ -213,7 +213,11 @@ class Accumulator:
 
     def image_moments(self) -> Tensor | None:
         """Mean and standard deviation of the images (2,C,H,W), float32. None unless all of them are known."""
-        return None if self.moments is None else mean_and_deviation(self.moments, self.count)
+        return None if self.moments is None else mean_and_deviation(self.moments[:2], self.count)
+
+    def mean_direction(self) -> Tensor | None:
+        """Mean of |g| / ‖g‖ (C,H,W) in float32, None unless all samples have images."""
+        return None if self.moments is None else (self.moments[2] / self.count).float()
 
     def reference_images(self) -> Tensor | None:
         """Images (M,C,H,W) of the reservoir, float32. None without one."""

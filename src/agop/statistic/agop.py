@@ -18,7 +18,7 @@ from agop.errors import InputError, PriorError, warn
 from agop.model.fingerprint import fingerprint
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop_file import read_agop_file, write_agop_file
-from agop.statistic.moments import drawn_images
+from agop.statistic.moments import consistency, drawn_images
 from agop.statistic.provenance import FORMAT, Provenance
 from agop.system.versions import package_version
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agop.pictures.preprocessing import Preprocessing
 
 # Tensors that an AGOP may lack, in the order of its fields.
-_OPTIONAL = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "references")
+_OPTIONAL = ("patch_matrix", "class_patch_matrices", "sketch", "image_moments", "mean_direction", "references")
 
 
 # Samples from which diag(M) is more signal than chance: of a class for its own part, of all for the method agop.
@@ -39,8 +39,8 @@ class AGOP:
 
     `patch_matrix` is S (D,D) = mean over samples of Σ_p δ_p δ_pᵀ, where δ_p is the gradient with respect to the output
     of `layer` at position p. `sketch` B (ℓ,C,H,W) approximates M: BᵀB/count plus the diagonal matrix of `residual`.
-    `image_moments` (2,C,H,W) are mean and standard deviation of the counted images, `references` (M,C,H,W) some of
-    these images, which `fit` keeps only if asked.
+    `image_moments` (2,C,H,W) are mean and standard deviation of the counted images, `mean_direction` (C,H,W) is the mean
+    |g| / ‖g‖, and `references` (M,C,H,W) are some of the images.
     """
 
     diagonal: Tensor
@@ -52,6 +52,7 @@ class AGOP:
     class_patch_matrices: Tensor | None = None
     sketch: Tensor | None = None
     image_moments: Tensor | None = None
+    mean_direction: Tensor | None = None
     references: Tensor | None = None
     _checked: WeakSet[nn.Module] = field(default_factory=WeakSet, init=False, repr=False)
 
@@ -86,6 +87,7 @@ class AGOP:
             _on_cpu(sums.class_patch_matrices()),
             None if sums.sketch is None else sums.sketch.rows().cpu(),
             _on_cpu(sums.image_moments()),
+            _on_cpu(sums.mean_direction()),
             sums.reference_images(),
         )
 
@@ -112,6 +114,14 @@ class AGOP:
     def residual_share(self) -> float:
         """Sum of the residual as a share of tr(M), in 0..1: 0 for a sketch that has all of M."""
         return float(self.residual.sum() / self.diagonal.sum())
+
+    @property
+    def consistency(self) -> float | None:
+        """Positional consistency: the mean cosine of |g| between samples, corrected for chance, in −1..1.
+
+        Near 1 if the model looks at the same places in every image, near 0 if they move. None if it isn't known.
+        """
+        return None if self.mean_direction is None else consistency(self.mean_direction, self.count)
 
     @property
     def has_references(self) -> bool:

@@ -122,6 +122,7 @@ def _are_consistent(tensors: Tensors, provenance: Provenance) -> bool:
         _are_patches_consistent(tensors, provenance, counts)
         and _is_sketch(tensors.get("sketch"), diagonal)
         and _are_moments(tensors.get("image_moments"), diagonal)
+        and _is_direction(tensors.get("mean_direction"), diagonal)
         and _are_references(tensors.get("references"), diagonal, count)
     ):
         return False
@@ -172,6 +173,14 @@ def _are_moments(moments: Tensor | None, diagonal: Tensor) -> bool:
         return True
     is_complete = moments.dtype == torch.float32 and moments.shape == (2, *diagonal.shape)
     return is_complete and bool(moments.isfinite().all()) and bool((moments[1] >= 0).all())
+
+
+def _is_direction(direction: Tensor | None, diagonal: Tensor) -> bool:
+    """True for a mean of non-negative unit vectors."""
+    if direction is None:
+        return True
+    is_map = direction.dtype == torch.float32 and direction.shape == diagonal.shape and bool((direction >= 0).all())
+    return is_map and float(direction.double().square().sum()) < 1 + 1e-5
 
 
 def _are_references(images: Tensor | None, diagonal: Tensor, count: int) -> bool:

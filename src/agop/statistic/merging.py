@@ -47,6 +47,7 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
         _class_means(priors, "class_patch_matrices"),
         _sketch(priors),
         _image_moments(priors, count),
+        _mean_direction(priors, count),
         _references(priors),
     )
 
@@ -79,6 +80,11 @@ def _sketch(priors: Sequence[AGOP]) -> Tensor | None:
         merged = merged or Sketch(len(prior.sketch))
         merged.update(prior.sketch)
     return None if merged is None else merged.rows()
+
+
+def _mean_direction(priors: Sequence[AGOP], count: int) -> Tensor | None:
+    sums = _sum_all([None if p.mean_direction is None else p.mean_direction.double() * p.count for p in priors])
+    return None if sums is None else (sums / count).float()
 
 
 def _image_moments(priors: Sequence[AGOP], count: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Moments of images: per-pixel mean and standard deviation, from which reference images can be drawn."""
+"""Moments of images, from which reference images can be drawn, and the mean direction of gradients."""
 
 from __future__ import annotations
 
@@ -11,16 +11,38 @@ _CHUNK_VALUES = 2**17
 _DRAWN = 200
 
 
-def moment_sums(images: Tensor) -> Tensor:
-    """Sums (2,C,H,W) in float64 of x and x² over images (N,C,H,W)."""
+def moment_sums(images: Tensor, gradients: Tensor) -> Tensor:
+    """Sums (3,C,H,W) in float64 of x, x² and |g| / ‖g‖ over images and their gradients, both (N,C,H,W)."""
     # Apple's GPUs have no float64.
     device = torch.device("cpu") if images.device.type == "mps" else images.device
-    sums = torch.zeros(2, *images.shape[1:], dtype=torch.float64, device=device)
-    for part in torch.split(images.detach(), max(1, _CHUNK_VALUES // images.shape[1:].numel())):
+    sums = torch.zeros(3, *images.shape[1:], dtype=torch.float64, device=device)
+    rows = max(1, _CHUNK_VALUES // images.shape[1:].numel())
+    for part, gradient in zip(torch.split(images.detach(), rows), torch.split(gradients, rows), strict=True):
         exact = part.to(device, torch.float64, copy=True)
         sums[0] += exact.sum(dim=0)
         sums[1] += exact.square_().sum(dim=0)
+        sums[2] += _directions(gradient.to(device, torch.float64)).sum(dim=0)
     return sums
+
+
+def _directions(gradients: Tensor) -> Tensor:
+    """|g| / ‖g‖ of each gradient (N,C,H,W); 0 for a gradient of zeros."""
+    norms = gradients.flatten(1).norm(dim=1)[:, None, None, None]
+    return gradients.abs() / torch.where(norms > 0, norms, 1)
+
+
+def consistency(direction: Tensor, count: int) -> float:
+    """Mean cosine of |g| between two samples, 0 if positions are shuffled and 1 if all are equal.
+
+    From the mean direction (C,H,W) of `count` samples: the mean of u_i · u_j over pairs i ≠ j is
+    (count · ‖mean u‖² − 1) / (count − 1), and shuffling the positions of each channel leaves its mean.
+    """
+    if count < 2:
+        return 0.0
+    direction = direction.double()
+    cosine = (count * float(direction.square().sum()) - 1) / (count - 1)
+    chance = float((direction.mean(dim=(1, 2)).square() * direction[0].numel()).sum())
+    return (cosine - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def mean_and_deviation(sums: Tensor, count: int) -> Tensor | None:
