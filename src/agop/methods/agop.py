@@ -20,8 +20,8 @@ from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
 from agop.statistic.agop import ENOUGH_SAMPLES
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
-# The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
-_EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
+# The exponent of V rises from 0 to 8 while consistency plus unevenness rise from 0.65 to 0.85.
+_EXPONENT, _MOVING, _STILL = 8.0, 0.65, 0.85
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 
@@ -72,11 +72,12 @@ class WhereWhatWhich(ReferenceMethod):
         return {name: _scaled(maps.to(which)) for name, maps in factors.items() if maps is not None}
 
     def _where(self, job: Job, classes: Tensor) -> Tensor | None:
-        if job.prior.count < ENOUGH_SAMPLES:
+        consistency = job.prior.consistency
+        if consistency is None or job.prior.count < ENOUGH_SAMPLES:
             return None
         weights = job.prior.weights_for(classes).mean(dim=1)
         unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
-        exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)
+        exponent = _EXPONENT * ((consistency + unevenness - _MOVING) / (_STILL - _MOVING)).clamp(0, 1)
         return weights ** exponent[:, None, None]
 
     def _what(self, job: Job, classes: Tensor) -> Tensor | None:

@@ -25,8 +25,8 @@ class Accumulator:
     With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
     the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
     classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, and `moments`
-    (3,C,H,W) those of the images, their squares and |g| / ‖g‖, None unless all samples have them. With a rank there is a
-    `sketch` of the gradients, with a number of references a `reservoir` of images.
+    (3,C,H,W) those of the images, their squares and |g| / ‖g‖, None unless all samples have them. With a rank there is
+    a `sketch` of the gradients, with a number of references a `reservoir` of images.
     """
 
     def __init__(self, per_class: bool = False, rank: int = 0, references: int = 0) -> None:

@@ -39,8 +39,8 @@ class AGOP:
 
     `patch_matrix` is S (D,D) = mean over samples of Σ_p δ_p δ_pᵀ, where δ_p is the gradient with respect to the output
     of `layer` at position p. `sketch` B (ℓ,C,H,W) approximates M: BᵀB/count plus the diagonal matrix of `residual`.
-    `image_moments` (2,C,H,W) are mean and standard deviation of the counted images, `mean_direction` (C,H,W) is the mean
-    |g| / ‖g‖, and `references` (M,C,H,W) are some of the images.
+    `image_moments` (2,C,H,W) are mean and standard deviation of the counted images, `mean_direction` (C,H,W) is the
+    mean |g| / ‖g‖, and `references` (M,C,H,W) are some of the images.
     """
 
     diagonal: Tensor

@@ -36,7 +36,7 @@ def test_save_and_load_round_trip(per_class, tmp_path):
     assert again.provenance == prior.provenance
     with safe_open(path, "pt") as file:
         by_class = {"class_diagonals", "class_counts", "class_patch_matrices"} if per_class else set()
-        assert set(file.keys()) == {"diagonal", "patch_matrix", "image_moments"} | by_class
+        assert set(file.keys()) == {"diagonal", "patch_matrix", "image_moments", "mean_direction"} | by_class
         assert json.loads(file.metadata()["agop"])["count"] == 20
     if per_class:
         torch.testing.assert_close(again.class_diagonals, prior.class_diagonals, equal_nan=True)

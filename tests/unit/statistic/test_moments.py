@@ -11,6 +11,7 @@ import agop
 from agop.errors import InputError
 from agop.networks import CNN8by8
 from agop.statistic.accumulator import Accumulator
+from agop.statistic.moments import consistency, moment_sums
 from tests import zoo
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -126,3 +127,36 @@ def test_a_state_of_an_earlier_version_loads_without_moments():
     resumed.load_state_dict(state)
     resumed.step(torch.randn(3, 1, 8, 8))
     assert resumed.finalize().image_moments is None
+
+
+def test_consistency_is_the_mean_cosine_between_samples_corrected_for_chance():
+    """A loop over all pairs; chance is the mean over many shuffles of the positions, the same for all channels."""
+    model, images = zoo.build("plain"), zoo.images(6)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    gradients, _ = zoo.per_sample_loop(model, images)
+    units = gradients.abs().flatten(1).double()
+    units = (units / units.norm(dim=1, keepdim=True)).reshape(6, 3, 144)
+    pairs = list(permutations(range(6), 2))
+    cosine = sum(float((units[i] * units[j]).sum()) for i, j in pairs) / len(pairs)
+    generator = torch.Generator().manual_seed(0)
+    shuffled = [units[:, :, torch.randperm(144, generator=generator)] for _ in range(300)]
+    mean = units.mean(0)
+    chance = sum(float((mean * other.mean(0)).sum()) for other in shuffled) / 300
+    assert prior.consistency == pytest.approx((cosine - chance) / (1 - chance), abs=0.01)
+
+
+def test_consistency_is_1_for_equal_gradients_0_for_shuffled_ones_and_survives_a_merge(tmp_path):
+    still = torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(0)) ** 4
+    moving = torch.stack([still[0].roll((k // 8, k % 8), (1, 2)) for k in range(64)])
+    images = torch.zeros(64, 2, 8, 8)
+    direction = moment_sums(images, 3 * still.expand(64, -1, -1, -1))[2] / 64
+    assert consistency(direction, 64) == pytest.approx(1)
+    assert consistency(moment_sums(images, -moving)[2] / 64, 64) == pytest.approx(0, abs=0.02)
+    assert moment_sums(images, torch.zeros_like(images))[2].sum() == 0
+    model, images = zoo.build("plain"), zoo.images(7)
+    whole, *parts = (
+        agop.fit(model, [part], only_correct=False, progress=False) for part in (images, images[:3], images[3:])
+    )
+    assert agop.merge(parts).consistency == pytest.approx(whole.consistency, abs=1e-5)
+    whole.save(tmp_path / "prior.safetensors")
+    assert agop.AGOP.load(tmp_path / "prior.safetensors").consistency == whole.consistency
