@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from agop.errors import InputError, LayerError
 from agop.methods.base import Job, product
@@ -20,8 +21,10 @@ from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
 from agop.statistic.agop import ENOUGH_SAMPLES
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
-# The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
-_EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
+# The exponent of V rises from 0 to 8 while its sharpness rises from 0.2 to 0.3.
+_EXPONENT, _SMOOTH, _SHARP = 8.0, 0.2, 0.3
+# Sharpness is measured on at most 16×16 cells, relative to a Gaussian blur whose σ is a quarter of their side.
+_CELLS, _BLUR = 16, 4
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 
@@ -30,10 +33,10 @@ _FLOOR = 1e-6
 class WhereWhatWhich(ReferenceMethod):
     """Where × what × which: places, patterns and class evidence that the model relies on, multiplied.
 
-    - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
-      gradients move with the object, V is nearly even and takes no part: its unevenness
-      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V of fewer than 100 samples
-      is uneven by chance and takes no part either.
+    - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. If they
+      differ from image to image, V is smooth, as if objects only tended to lie in the middle, and takes no part: its
+      sharpness κ = 1 − mean(U)² / mean(U²), with U = V divided by a smooth profile, sets the exponent,
+      c = 8 · clip((κ − 0.2) / 0.1, 0, 1). V of fewer than 100 samples is uneven by chance and takes no part either.
     - what: the mean of ‖S^½ (o_p − mean o)‖ over the patches p that contain the pixel, the patterns of the first layer
       on which it relies. Needs a prior with a patch matrix.
     - which, fine: the mean of |(x − b) · ∂f/∂x| on paths from reference images b, as in agop-expected. The references
@@ -74,10 +77,9 @@ class WhereWhatWhich(ReferenceMethod):
     def _where(self, job: Job, classes: Tensor) -> Tensor | None:
         if job.prior.count < ENOUGH_SAMPLES:
             return None
-        weights = job.prior.weights_for(classes).mean(dim=1)
-        unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
-        exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)
-        return weights ** exponent[:, None, None]
+        weights = job.prior.weights_for(classes)
+        exponent = _EXPONENT * ((_sharpness(weights) - _SMOOTH) / (_SHARP - _SMOOTH)).clamp(0, 1)
+        return weights.mean(dim=1) ** exponent[:, None, None]
 
     def _what(self, job: Job, classes: Tensor) -> Tensor | None:
         if self.what == "sobel":
@@ -104,6 +106,24 @@ class WhereWhatWhich(ReferenceMethod):
         maps = weighted_maps(job, layer, mean_gradient)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
+
+
+def _sharpness(weights: Tensor) -> Tensor:
+    """Unevenness (N,) of weights (N,C,H,W) relative to their smooth profile, in 0..1."""
+    squares = weights.square().sum(dim=1, keepdim=True)
+    cells = functional.adaptive_avg_pool2d(squares, (min(_CELLS, squares.shape[2]), min(_CELLS, squares.shape[3])))
+    profile = _blurred(_blurred(cells).transpose(2, 3)).transpose(2, 3)
+    relative = (cells / torch.where(profile > 0, profile, 1)).sqrt()
+    return (1 - relative.mean(dim=(1, 2, 3)).square() / relative.square().mean(dim=(1, 2, 3))).nan_to_num(0.0)
+
+
+def _blurred(cells: Tensor) -> Tensor:
+    """Cells (N,1,h,w) blurred along their rows by a Gaussian, edges repeated."""
+    sigma = cells.shape[3] / _BLUR
+    reach = max(1, int(2 * sigma))
+    kernel = torch.exp(-0.5 * (torch.arange(-reach, reach + 1).to(cells) / sigma) ** 2)
+    padded = functional.pad(cells, (reach, reach, 0, 0), mode="replicate")
+    return functional.conv2d(padded, (kernel / kernel.sum())[None, None, None])
 
 
 def _scaled(maps: Tensor) -> Tensor:

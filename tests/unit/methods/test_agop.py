@@ -1,5 +1,7 @@
 """The method agop: where × what × which."""
 
+import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,6 +10,7 @@ from torch import nn
 
 import agop
 from agop.errors import InputError, LayerError
+from agop.methods.agop import _sharpness
 from agop.runs.controls import AGOP_CONTROLS, is_control
 from agop.statistic.agop import ENOUGH_SAMPLES
 from tests import zoo
@@ -69,16 +72,38 @@ def test_factors_are_those_of_slow_loops_and_the_map_is_their_product():
     torch.testing.assert_close(agop.explain(model, images, "agop", prior, references=REFERENCES), maps)
 
 
-@pytest.mark.parametrize(("inside", "exponent"), [(1.0, 0.0), (1e-6, 8.0)])
-def test_flat_prior_takes_no_part_and_a_concentrated_one_decides(inside, exponent):
-    """V is 1 in the left half and smaller in the right one."""
+def bump(width):
+    """A Gaussian bump in the middle of a prior (3,12,12), of this width as a share of the side."""
+    offsets = (torch.arange(12) - 5.5).double() / (12 * width)
+    return (torch.exp(-0.5 * (offsets[:, None] ** 2 + offsets**2)) + 1e-3).expand(3, 12, 12)
+
+
+@pytest.mark.parametrize(
+    ("diagonal", "exponent"),
+    [(torch.ones(3, 12, 12).double(), 0), (bump(0.3), 0), (bump(0.05), 8)],
+    ids=["flat", "smooth", "sharp"],
+)
+def test_prior_takes_part_only_if_it_is_sharp(diagonal, exponent):
+    """A smooth bump says where objects tend to be."""
     model, images = zoo.build("plain"), zoo.images(2)
-    diagonal = torch.full((3, 12, 12), inside, dtype=torch.float64)
-    diagonal[:, :, :6] = 1
-    prior = replace(prior_for(model), diagonal=diagonal)
-    where = factors_of(model, images, prior)[1]["where"]
-    torch.testing.assert_close(where[:, :, 6:], torch.full((2, 12, 6), inside ** (exponent / 2)))
-    assert (where[:, :, :6] == 1).all()
+    where = factors_of(model, images, replace(prior_for(model), diagonal=diagonal))[1]["where"]
+    expected = (diagonal[0] / diagonal[0].max()) ** (exponent / 2)
+    torch.testing.assert_close(where, expected.float().expand(2, -1, -1))
+
+
+def test_sharpness_equals_a_loop_over_pixels():
+    """U² is diag(M) divided by the weighted mean of its neighbours, edges repeated."""
+    squares = torch.rand(8, 8, generator=torch.Generator().manual_seed(0)).double() ** 3
+    profile = torch.zeros(8, 8).double()
+    for row, column in itertools.product(range(8), repeat=2):
+        total = weight = 0.0
+        for i, j in itertools.product(range(-4, 5), repeat=2):
+            w = math.exp(-0.5 * (i**2 + j**2) / 2**2)
+            total += w * float(squares[min(7, max(0, row + i)), min(7, max(0, column + j))])
+            weight += w
+        profile[row, column] = total / weight
+    u = (squares / profile).sqrt()
+    assert float(_sharpness(squares.sqrt()[None, None])) == pytest.approx(float(1 - u.mean() ** 2 / u.square().mean()))
 
 
 def test_prior_of_few_samples_takes_no_part():
