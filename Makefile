@@ -63,7 +63,7 @@ results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai
 	$(BIN)/agop bench xai-tris --untrained --seeds 10 --out runs/xai-tris-untrained
 	$(BIN)/agop bench composite --untrained $(DATA) --scenario composite --out runs/composite-untrained
-	$(BIN)/python benchmarks/patch_speed.py > runs/patch-speed.json
+	$(BIN)/python benchmarks/patch_speed.py runs/patch-speed.json
 	$(BIN)/python docs/make_results.py runs docs
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png
 

@@ -1,9 +1,11 @@
-"""Speed claims of the patch matrix, the sketch and agop-patch. Alone: `python benchmarks/patch_speed.py`, as JSON."""
+"""Speed claims of the patch matrix, the sketch and agop-patch. Alone: `python benchmarks/patch_speed.py FILE.json`."""
 
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -69,4 +71,5 @@ def resnet50() -> nn.Module:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    print(json.dumps([asdict(ratio) | {"holds": ratio.holds} for ratio in patch_ratios()], indent=1))
+    measured = [asdict(ratio) | {"holds": ratio.holds} for ratio in patch_ratios()]
+    Path(sys.argv[1]).write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
