@@ -104,8 +104,7 @@ def _write_cell(
         for name in spec.methods:
             if reason := entries.unusable(name):
                 scores.skip(name, _metrics_by_kind(spec, test), reason, len(test))
-        names = (*spec.methods, *spec.sensitivity)
-        model = prepare(trained.model, keep=entries.layers(names))
+        model = prepare(trained.model, keep=entries.layers((*spec.methods, *spec.sensitivity)))
         results = _results(spec, entries, model, _scorer(scenario, trained.model, model), test)
         share = 1 - _GRIDS if scenario.grids else 1.0
         for number, result in enumerate(results, 1):

@@ -44,7 +44,7 @@ class Entries:
             layer = missing_layer(method, self.scenario.layer)
             return Entry(method, prior, layer, references_from_prior=method.needs_prior)
         if takes_layer(method):
-            return Entry(method, prior, variant)
+            return Entry(method, prior, variant, references_from_prior=method.needs_prior)
         if method.needs_prior and variant in self.priors:
             return Entry(method, self.priors[variant], references_from_prior=True)
         if isinstance(method, IntegratedGradients) and variant in BASELINES:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from agop.bench.pupil import Pupil, optimizer_for
 from agop.errors import InputError
-from agop.model.probe import Gradients, derivatives
+from agop.model.probe import Gradients, derivative, derivative_with_layer
 from agop.model.targets import predicted
 from agop.scenarios import Recipe
 
@@ -86,21 +86,29 @@ def _joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _backward(network: Any, weights: Weights, images: Tensor, labels: Tensor) -> list[Gradients]:
     """Set the weights' gradients of each network's mean loss. Returns the gradients of the images per network."""
     leaf = images.flatten(0, 1).requires_grad_()
-    inputs = [leaf]
-    if hasattr(network, "patch_outputs"):
-        shape = (len(images), *network.patch_outputs, labels.shape[1])
-        inputs.append(images.new_zeros(1).expand(shape).requires_grad_())
-    logits = network.stacked_forward(weights, leaf.reshape(images.shape), *inputs[1:]).flatten(0, 1)
+    outputs = _first_outputs(network, images)
+    logits = network.stacked_forward(weights, leaf.reshape(images.shape), *outputs).flatten(0, 1)
     loss = nn.functional.cross_entropy(logits, labels.flatten(), reduction="sum") / labels.shape[1]
     weight_gradients = torch.autograd.grad(loss, list(weights.values()), retain_graph=True)
     for weight, gradient in zip(weights.values(), weight_gradients, strict=True):
         weight.grad = gradient
     targets = predicted(logits.detach())
-    values, *deltas = derivatives(logits, targets, inputs)
-    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets) if part is not None]
-    # (S,D,P,N), one (N,D,P,1) for each network.
-    parts += [tuple(own.permute(2, 0, 1)[..., None] for own in part) for part in deltas if part is not None]
-    return [Gradients(*own) for own in zip(*parts, strict=True)]
+    deltas: list[Sequence[Tensor]] = []
+    if outputs:
+        values, at_layer = derivative_with_layer(logits, targets, leaf, outputs[0])
+        deltas = [[own.permute(2, 0, 1)[..., None] for own in at_layer]]  # (S,D,P,N) → (N,D,P,1) of each network
+    else:
+        values = derivative(logits, targets, leaf)
+    parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets)]
+    return [Gradients(*own) for own in zip(*parts, *deltas, strict=True)]
+
+
+def _first_outputs(network: Any, images: Tensor) -> tuple[Tensor, ...]:
+    """The argument of `stacked_forward` that gets the gradient of the first layer's outputs, if the class has one."""
+    if not hasattr(network, "patch_outputs"):
+        return ()
+    shape = (len(images), *network.patch_outputs, images.shape[1])
+    return (images.new_zeros(1).expand(shape).requires_grad_(),)
 
 
 class StackOfOne(nn.Module):

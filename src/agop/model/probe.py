@@ -148,7 +148,7 @@ class Probe:
         watched = next(iter(outputs.values()), None)
         if layer is None or watched is None:
             return Gradients(derivative(logits, targets, leaf, self.output), logits.detach(), targets)
-        values, at_layer = _with_layer(logits, targets, leaf, watched, self.output)
+        values, at_layer = derivative_with_layer(logits, targets, leaf, watched, self.output)
         return Gradients(values, logits.detach(), targets, layer.deltas(self.model, at_layer, images))
 
     def parts(self, images: Tensor) -> tuple[Tensor, ...]:
@@ -201,8 +201,13 @@ def derivative(logits: Tensor, targets: Tensor, inputs: Tensor, output: str = PR
     return _checked_values(values, logits, targets)
 
 
-def _with_layer(logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor, output: str) -> tuple[Tensor, Tensor]:
-    """Gradients with respect to the inputs and to a layer's outputs, zero if the logits don't depend on the layer."""
+def derivative_with_layer(
+    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor, output: str = PREDICTED
+) -> tuple[Tensor, Tensor]:
+    """As `derivative`, and from the same pass the gradients with respect to a layer's outputs.
+
+    These are zero if the logits don't depend on the layer.
+    """
     values, at_layer = derivatives(logits, targets, [inputs, outputs], output)
     at_layer = torch.zeros_like(outputs) if at_layer is None else at_layer
     return _checked_values(values, logits, targets), at_layer.detach()

@@ -12,7 +12,7 @@ from agop.bench.epochs import train_epochs
 from agop.bench.pupil import Pupil, Task
 from agop.bench.stacked import train_stacked
 from agop.bench.train import train
-from agop.errors import AGOPWarning, InputError
+from agop.errors import AGOPWarning, GradientError, InputError
 from agop.evaluating.scoring import accuracy
 from agop.networks import CNN8by8
 from agop.scenarios import Recipe, Scenario, Split, get
@@ -162,3 +162,12 @@ def test_network_that_does_not_learn_is_trained_again_from_another_initializatio
     (again,) = train([bad], 1, ignore, restarts=2)
     assert equal(last, again)
     assert again.attempts == last.attempts
+
+
+def test_stacked_networks_with_infinite_logits_raise(tmp_path):
+    """In the first step, before the weights are NaN: the gradient of an infinite logit may be finite."""
+    scenario = replace(get("linear"), recipe=Recipe(batch=100_000))
+    pupils = [Pupil.starting(task) for task in tasks(scenario, (0, 1), tmp_path)]
+    pupils[1].model.fc.bias.data[0] = torch.inf
+    with pytest.raises(GradientError, match="infinite"):
+        list(train_stacked(pupils, CNN8by8, scenario.recipe, 1, 1))
