@@ -6,7 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agop import methods, metrics, networks, plot, scenarios
+    from agop import interventions, methods, metrics, networks, plot, scenarios
+    from agop.auditing.audit import audit
+    from agop.auditing.selecting import select
     from agop.errors import AGOPError, AGOPWarning
     from agop.evaluating.evaluate import evaluate
     from agop.evaluating.grid import grid_pointing_game
@@ -22,18 +24,20 @@ if TYPE_CHECKING:
     from agop.statistic.merging import merge
 
 __all__ = [
-    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "evaluate", "explain", "fit",
-    "from_timm", "from_torchvision", "from_transformers", "grid_pointing_game", "input_gradients", "merge", "methods",
-    "metrics", "networks", "plot", "prepare", "sanity", "scenarios",
+    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "audit", "evaluate", "explain",
+    "fit", "from_timm", "from_torchvision", "from_transformers", "grid_pointing_game", "input_gradients",
+    "interventions", "merge", "methods", "metrics", "networks", "plot", "prepare", "sanity", "scenarios",
+    "select",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
 _HOMES = {
     "AGOP": "statistic.agop", "AGOPError": "errors", "AGOPTrainingHook": "statistic.hook", "AGOPWarning": "errors",
-    "evaluate": "evaluating.evaluate", "explain": "explaining.explain", "fit": "statistic.fitting",
-    "from_timm": "interop.models", "from_torchvision": "interop.models", "from_transformers": "interop.models",
-    "grid_pointing_game": "evaluating.grid", "input_gradients": "model.probe", "merge": "statistic.merging",
-    "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing", "sanity": "evaluating.sanity",
+    "audit": "auditing.audit", "evaluate": "evaluating.evaluate", "explain": "explaining.explain",
+    "fit": "statistic.fitting", "from_timm": "interop.models", "from_torchvision": "interop.models",
+    "from_transformers": "interop.models", "grid_pointing_game": "evaluating.grid", "input_gradients": "model.probe",
+    "merge": "statistic.merging", "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing",
+    "sanity": "evaluating.sanity", "select": "auditing.selecting",
 }  # fmt: skip
 
 

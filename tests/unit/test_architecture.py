@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import agop
-from agop import methods, metrics
+from agop import interventions, methods, metrics
 
 SOURCE = Path(agop.__file__).parent
 # A package may import from its own line and the lines above.
@@ -21,7 +21,8 @@ LAYERS = [
     ["methods", "metrics"],
     ["explaining"],
     ["pictures"],
-    ["evaluating", "report", "scenarios"],
+    ["evaluating", "interventions", "report", "scenarios"],
+    ["auditing"],
     ["bench", "plot", "app", "interop"],
     ["cli", "__main__"],
 ]
@@ -80,7 +81,7 @@ def test_no_import_cycles_including_lazy_imports():
     sorter.prepare()  # raises CycleError, which names the cycle
 
 
-@pytest.mark.parametrize("kind", [methods, metrics])
+@pytest.mark.parametrize("kind", [interventions, methods, metrics])
 def test_plugins_never_import_one_another(kind):
     """A plug-in is a module that registers something."""
     modules = {dotted(path): imports(path) for path in Path(kind.__file__).parent.glob("*.py")}

@@ -31,7 +31,10 @@ def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> 
 
     if all_samples and data.is_dir() and any(path.suffix.lower() in SUFFIXES for path in data.iterdir()):
         return ImageFolder(data, preprocessing)
-    return ClassFolders(data, preprocessing)
+    try:
+        return ClassFolders(data, preprocessing)
+    except InputError as error:
+        raise InputError(f"{error}, or pass --all-samples to count images without labels") from None
 
 
 def look_at(
@@ -58,7 +61,7 @@ def look_at(
     if names is not None and isinstance(images, ClassFolders):
         images = images.with_classes(class_names(None, names, classes), classes)
     if not all_samples:
-        _reject(wrong_folders(images, classes), force)
+        _reject(wrong_folders(images, classes, ", or --all-samples to ignore labels"), force)
         _reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
     elif len(images.classes) not in (0, classes):
         _warn(f"{_mismatch(images, classes)}: images are counted without labels")
@@ -87,7 +90,7 @@ def enlargement(images: ImageFolder) -> str:
     )
 
 
-def wrong_folders(images: ImageFolder, classes: int) -> str:
+def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str:
     """A problem if the number of class folders isn't that of the model's classes, else ""."""
     from agop.pictures.image_files import class_folders
 
@@ -95,7 +98,7 @@ def wrong_folders(images: ImageFolder, classes: int) -> str:
         return ""
     fix = (
         "pass a folder with one folder per class, in the order of the classes, or --names FILE with the names of all "
-        "classes, or --all-samples to ignore labels"
+        f"classes{other_fix}"
     )
     inside = [images.folder / name for name in images.classes]
     matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]

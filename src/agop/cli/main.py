@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agop.cli.app import app as page
+from agop.cli.audit import audit
 from agop.cli.bench import app as bench
 from agop.cli.data import app as data
 from agop.cli.evaluate import evaluate
@@ -40,6 +41,7 @@ cli.command("show")(show)
 cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
 cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
 cli.command("sanity")(sanity)
+cli.command("audit")(stoppable("nothing was written to {out}")(audit))
 cli.command("app")(page)
 cli.command("list")(list_)
 cli.command("report")(report)

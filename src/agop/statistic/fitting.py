@@ -77,7 +77,7 @@ def fit(
                 check_images(images)
                 rows = rows_for(images, batch_size, model)
                 if prepared is None:
-                    prepared = _prepare_if_equal(model, images[:1], min(rows, _COMPARED_IMAGES))
+                    prepared = prepare_if_equal(model, images[:1], rows)
                 collector.add(prepared, images, labels, rows)
                 take_if_due()
         take_if_due(at_end=True)  # before the ranks join, which may fail
@@ -127,13 +127,15 @@ def images_and_labels(batch: Any) -> tuple[Any, Any]:
     raise InputError(f"a batch is a {type(batch).__name__}: the loader should yield (images, labels)")
 
 
-def _prepare_if_equal(model: nn.Module, image: Tensor, count: int) -> nn.Module:
+def prepare_if_equal(model: nn.Module, image: Tensor, rows: int) -> nn.Module:
     """A prepared copy if there are batch norms to fold and it gives the same logits and gradients, else the model.
 
-    They are compared on noise of the image's size: the decision must be the same on all ranks, whose data differ.
+    `image` (1,C,H,W) is one of its images, `rows` the maximum number of images at once. They are compared on noise of
+    the image's size: the decision must be the same on all ranks, whose data differ.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in model.modules()):
         return model
+    count = min(rows, _COMPARED_IMAGES)
     noise = torch.randn((count, *image.shape[1:]), generator=torch.Generator().manual_seed(0)).to(image)
     try:
         with warnings.catch_warnings():

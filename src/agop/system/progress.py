@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import sys
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +22,12 @@ def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool
     total = len(items) if isinstance(items, Sized) else total
     with _bar() as bar:
         yield from bar.track(items, total=total, description=what)
+
+
+def say(text: str, *, show: bool = True) -> None:
+    """Print a line to standard error, unless this is a worker."""
+    if show and multiprocessing.parent_process() is None:
+        sys.stderr.write(f"{text}\n")
 
 
 def _bar() -> Progress:

@@ -1,0 +1,1 @@
+"""Audit: which regions and properties of images decide a class, and whether that is a shortcut."""

@@ -1,0 +1,96 @@
+"""Grouping: a rule that tells which images of a class contain a pattern, from responses or from image statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from agop.auditing.two_groups import Groups, separations
+
+# Statistics that a rule combines, rounds of combining them, and the share of their variance that is added to it.
+_COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
+# Images from which a combination is made.
+_FEWEST = 32
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """Images contain it if their value is in the upper group, or in the lower one unless `upper`.
+
+    The value is the statistics times `weights` (F,), or the response if there are no weights.
+    """
+
+    weights: Tensor | None
+    upper: bool
+
+    def split(self, responses: Tensor, statistics: Tensor) -> tuple[Tensor, Groups]:
+        """Which images (M,) contain it, and the groups, from responses (M,) and statistics (M,F)."""
+        groups = Groups.of(self._values(responses, statistics))
+        return (groups.high if self.upper else ~groups.high), groups
+
+    def contained(self, border: float, responses: Tensor, statistics: Tensor) -> Tensor:
+        """Which other images (N,) contain it, given the value between the groups of the class."""
+        values = self._values(responses, statistics)
+        return values > border if self.upper else values < border
+
+    def _values(self, responses: Tensor, statistics: Tensor) -> Tensor:
+        return responses if self.weights is None else statistics @ self.weights
+
+
+def clearest_rule(responses: Tensor, statistics: Tensor) -> Rule:
+    """The rule with the largest separation: the responses (M,), a statistic (M,F), or a combination of statistics.
+
+    A combination starts with the groups of the responses, or with those of the clearest statistic. Fisher's
+    discriminant then combines what differs between them. The separation is that of images that didn't choose the rule.
+    """
+    if not statistics.shape[1] or len(responses) < _FEWEST:
+        return Rule(None, True)
+    candidates = [(Groups.of(responses).separation, Rule(None, True))]
+    even = torch.arange(len(responses)) % 2 == 0
+    for make in (_clearest_statistic, partial(_combined, by_response=True), partial(_combined, by_response=False)):
+        rules = [(make(responses[own], statistics[own]), ~own) for own in (even, ~even)]
+        separation = sum(rule.split(responses[rest], statistics[rest])[1].separation for rule, rest in rules)
+        candidates.append((separation / 2, make(responses, statistics)))
+    return max(candidates, key=lambda pair: pair[0])[1]
+
+
+def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:
+    """The statistic with the largest separation."""
+    weights = torch.zeros(statistics.shape[1], dtype=statistics.dtype)
+    weights[int(separations(statistics).argmax())] = 1
+    return _oriented(weights, responses, statistics)
+
+
+def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Rule:
+    """The combination of statistics that starts with the groups of the responses or of the clearest statistic."""
+    scale = statistics.std(dim=0).clamp_min(_TINY)
+    scaled = statistics / scale
+    start = responses if by_response else scaled[:, int(separations(scaled).argmax())]
+    high = Groups.of(start).high
+    for _ in range(_ROUNDS):
+        weights = discriminant(scaled, high)
+        high = Groups.of(scaled @ weights).high
+    return _oriented(weights / scale, responses, statistics)
+
+
+def _oriented(weights: Tensor, responses: Tensor, statistics: Tensor) -> Rule:
+    """The rule with these weights: the group with the larger responses contains it."""
+    high = Groups.of(statistics @ weights).high
+    return Rule(weights, bool(responses[high].mean() > responses[~high].mean()))
+
+
+def discriminant(statistics: Tensor, high: Tensor) -> Tensor:
+    """Fisher's direction (F,) between two groups, in the statistics (M,F) that differ most."""
+    means = [statistics[part].mean(dim=0) for part in (high, ~high)]
+    within = torch.cat([statistics[part] - mean for part, mean in zip((high, ~high), means, strict=True)])
+    difference = means[0] - means[1]
+    chosen = (difference.abs() / within.std(dim=0).clamp_min(_TINY)).argsort(descending=True)[:_COMBINED]
+    covariance = within[:, chosen].T @ within[:, chosen] / len(within)
+    ridge = (_RIDGE * covariance.diagonal().mean() + _TINY) * torch.eye(len(chosen), dtype=statistics.dtype)
+    weights = torch.zeros_like(difference)
+    weights[chosen] = torch.linalg.solve(covariance + ridge, difference[chosen])
+    return weights

@@ -1,0 +1,125 @@
+"""Predictor: class probabilities of a model. Pairs: images of other classes, each with an image of a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from agop.auditing.pool import Half
+from agop.interventions import Intervention
+from agop.model.probe import Probe
+from agop.model.targets import probabilities
+
+# Probabilities nearer to 0 or 1 count as this one in log-odds, which are then at most 21.
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Class probabilities of images, at most `rows` at once."""
+
+    probe: Probe
+    rows: int
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Class probabilities (N,K) in float64 on the CPU."""
+        parts = [self.probe.logits(part).double().cpu() for part in torch.split(images, self.rows)]
+        return probabilities(torch.cat(parts))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Half of the images with the model's probabilities (N,K) for them."""
+
+    half: Half
+    before: Tensor
+
+    @classmethod
+    def of(cls, predictor: Predictor, half: Half) -> Asked:
+        """The half with its probabilities."""
+        return cls(half, predictor.probabilities(half.images))
+
+    def members(self, class_index: int) -> Tensor:
+        """Positions of the images of a class."""
+        return (self.half.labels == class_index).nonzero()[:, 0]
+
+    def others(self, class_index: int) -> Tensor:
+        """Positions of the images of other classes."""
+        return (self.half.labels != class_index).nonzero()[:, 0]
+
+    def pairs(self, class_index: int, donors: Tensor, count: int, generator: torch.Generator) -> Pairs:
+        """Random images of other classes, each with one of the donors. Both are used evenly."""
+        others = self.others(class_index)
+        count = min(count, len(others))
+        return Pairs(self, class_index, evenly(others, count, generator), evenly(donors, count, generator))
+
+    def crossed(self, class_index: int, donors: Tensor, hosts: int, generator: torch.Generator) -> Pairs:
+        """Every donor with the same hosts, half of them of the class, half of others; by donor.
+
+        What merely hides the object lowers the log-odds of the class in its own images and raises them in others.
+        """
+        own = evenly(self.members(class_index), (hosts + 1) // 2, generator)
+        chosen = torch.cat([own, evenly(self.others(class_index), hosts // 2, generator)])
+        return Pairs(self, class_index, chosen.repeat(len(donors)), donors.repeat_interleave(len(chosen)))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Positions of hosts (N,) and donors (N,) in half of the images, for a class."""
+
+    asked: Asked
+    class_index: int
+    hosts: Tensor
+    donors: Tensor
+
+    def with_donors(self, donors: Tensor, generator: torch.Generator) -> Pairs:
+        """The same hosts with other donors, used evenly."""
+        return replace(self, donors=evenly(donors, len(self.hosts), generator))
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change (N,) of the probability of the class and of its log-odds.
+
+    `turned` (N,) and `lost` (N,) are the images that are now predicted as the class, or no longer.
+    """
+
+    probability: Tensor
+    log_odds: Tensor
+    turned: Tensor
+    lost: Tensor
+
+    @property
+    def mean(self) -> float:
+        """Mean change of the probability."""
+        return float(self.probability.mean())
+
+    @property
+    def turned_share(self) -> float:
+        """Share of images that weren't predicted as the class and now are."""
+        return float(self.turned.double().mean())
+
+
+def change(predictor: Predictor, pairs: Pairs, intervention: Intervention, keep: Tensor | None = None) -> Change:
+    """What the intervention changes in each pair. Pixels in `keep` (H,W) stay as they were, and aren't taken."""
+    images = pairs.asked.half.images
+    changed_positions = pairs.donors if intervention.removes else pairs.hosts
+    hosts, donors = images[pairs.hosts], images[pairs.donors]
+    if keep is not None:
+        donors = torch.where(keep, hosts, donors)
+    changed = intervention.changed(hosts, donors)
+    if keep is not None:
+        changed = torch.where(keep, images[changed_positions], changed)
+    before, after = pairs.asked.before[changed_positions], predictor.probabilities(changed)
+    was, now = (p.argmax(dim=1) == pairs.class_index for p in (before, after))
+    old, new = before[:, pairs.class_index], after[:, pairs.class_index]
+    return Change(new - old, new.logit(_TINY) - old.logit(_TINY), now & ~was, was & ~now)
+
+
+def evenly(positions: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the positions in random order, each once before any is repeated."""
+    rounds = -(-count // len(positions))
+    order = torch.cat([torch.randperm(len(positions), generator=generator) for _ in range(rounds)])
+    return positions[order[:count]]

@@ -1,0 +1,97 @@
+"""Refine a region: the smallest box whose transplant has nearly the whole effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agop.auditing.extent import extent
+from agop.auditing.places import LARGEST_SHARE
+from agop.auditing.predictor import Pairs, Predictor, change
+from agop.auditing.proposals import border_of
+from agop.auditing.regions import Box, box_of, grown
+from agop.auditing.trial import Screening
+from agop.interventions import Intervention
+from agop.interventions.transplant import Transplant
+
+# A side is moved outwards if that adds this share to the effect, and inwards while this share of the effect remains.
+_ADDED, _KEPT = 0.08, 0.9
+_MOST_STEPS = 24
+# Share of the effect of a region's core that the whole pattern must have.
+_NEARLY = 0.9
+# A region along the edge with less than this share of the border's effect is a part of the border.
+_PART = 0.8
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Pairs whose donors contain a pattern, and the same hosts with donors of the class that don't."""
+
+    predictor: Predictor
+    containing: Pairs
+    without: Pairs
+
+    def effect(self, intervention: Intervention) -> float:
+        """Mean change of the log-odds with donors that contain it, minus that with the others.
+
+        Both have evidence of an ordinary kind for the class, so a box doesn't grow into it.
+        """
+        first, second = (change(self.predictor, each, intervention) for each in (self.containing, self.without))
+        return float(first.log_odds.mean() - second.log_odds.mean())
+
+
+def refined_box(contrast: Contrast, screening: Screening, size: tuple[int, int]) -> Box | None:
+    """The box of a region's pattern. None for a part of the border.
+
+    The model may need a part of the pattern only: if what the donors have in common is larger, that is the box.
+    """
+    region = screening.proposal.region
+    if region is None:
+        return None
+    core = _smallest(contrast, box_of(region), size, int(LARGEST_SHARE * region.numel()))
+    asked = contrast.containing.asked
+    images, others = asked.half.images, asked.others(screening.proposal.class_index)
+    whole = extent(images[screening.carriers], images[others], core)
+    effects = {box: contrast.effect(Transplant(box.region(size))) for box in (core, whole) if box is not None}
+    box = core if whole is None or effects[whole] < _NEARLY * effects[core] else whole
+    border = border_of(size)
+    along_edge = border is not None and bool((grown(border.region(*size), 1) | ~box.region(size)).all())
+    if border is not None and along_edge and effects[box] < _PART * contrast.effect(border):
+        return None
+    return box
+
+
+def _smallest(contrast: Contrast, box: Box, size: tuple[int, int], most_pixels: int) -> Box:
+    """The box with its sides moved outwards while the effect grows, up to `most_pixels`, then inwards while it stays.
+
+    The effect is that on the log-odds: the probability is near 1 as soon as a part of the pattern suffices.
+    """
+    step = max(1, min(size) // 32)
+
+    def strongest(boxes: list[Box]) -> tuple[float, Box]:
+        changes = [(contrast.effect(Transplant(other.region(size))), other) for other in boxes]
+        return max(changes, key=lambda pair: pair[0], default=(-1.0, box))
+
+    best, _ = strongest([box])
+    for _ in range(_MOST_STEPS):
+        grown = [other for other in _moved_sides(box, step, size) if other.height * other.width <= most_pixels]
+        value, candidate = strongest(grown)
+        if value < (1 + _ADDED) * best:
+            break
+        best, box = value, candidate
+    for _ in range(2 * _MOST_STEPS):
+        value, candidate = strongest(_moved_sides(box, -step, size))
+        if value < _KEPT * best:
+            break
+        box = candidate
+    return box
+
+
+def _moved_sides(box: Box, step: int, size: tuple[int, int]) -> list[Box]:
+    """Boxes with one side moved outwards by `step`, or inwards if it is negative, within the image."""
+    moved = [
+        replace(box, top=max(0, box.top - step)),
+        replace(box, left=max(0, box.left - step)),
+        replace(box, bottom=min(size[0], box.bottom + step)),
+        replace(box, right=min(size[1], box.right + step)),
+    ]
+    return [other for other in moved if other != box and min(other.height, other.width) > 1]

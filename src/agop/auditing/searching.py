@@ -1,0 +1,213 @@
+"""Search: propose and screen on one half of the images, test on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from agop.auditing.matching import share_alike
+from agop.auditing.moving_patches import patch_proposals
+from agop.auditing.places import control_boxes, outstanding, region_proposals, scan
+from agop.auditing.predictor import Asked, Predictor, evenly
+from agop.auditing.priors import Priors
+from agop.auditing.proposals import (
+    REGION,
+    PatchProposal,
+    PropertyProposal,
+    Proposal,
+    RegionProposal,
+    property_proposals,
+)
+from agop.auditing.refining import Contrast, refined_box
+from agop.auditing.regions import box_of, grown, overlap
+from agop.auditing.stages import Stages
+from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_more_often, run_trial, screen
+from agop.explaining.explain import explain
+from agop.system.progress import track
+
+# Hosts per image of the class in the screening and in the test, and pairs of images in the test.
+_SCREEN_HOSTS, _TEST_HOSTS, _TEST_PAIRS, _REFINE_PAIRS = 4, 12, 300, 48
+# Separation and gap (in log-odds) of the groups from which a proposal is tested on the second half.
+_SEPARATED, _GAP = 3.6, 0.25
+# Images of the pattern that are looked for at other places.
+_TEMPLATES = 5
+# Share of the separation that a refined region must have.
+_CLEAR = 0.8
+# Moving patches per class, and regions of a class that overlap more than this are one region.
+_PATCHES, _SAME = 2, 0.1
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search needs: the model, two halves of the images, and the priors of the first half."""
+
+    model: nn.Module
+    predictor: Predictor
+    proposing: Asked
+    testing: Asked
+    priors: Priors
+    seed: int = 0
+    progress: bool = True
+    stages: Stages = field(default_factory=Stages)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return self.proposing.half.images.shape[2], self.proposing.half.images.shape[3]
+
+    def run(self, classes: Sequence[int]) -> tuple[list[Screening], list[Trial], int]:
+        """All proposals as screened on the first half, trials on the second half, and the number of tests there.
+
+        A proposal that passed has no trial if the images of the class don't form two groups in the second half.
+        """
+        standouts = outstanding(self.priors.whole, self.priors.halves, self.proposing.half)
+        screened: list[Screening] = []
+        tested: list[Trial | None] = []
+        for index in track(classes, "searching", show=self.progress):
+            found, trials = self.stages.get(f"searching-{index}", partial(self._search, index, standouts[index]))
+            screened += found
+            tested += trials
+        return screened, [trial for trial in tested if trial is not None], len(tested)
+
+    def _search(self, index: int, standout: Tensor) -> tuple[list[Screening], list[Trial | None]]:
+        found = self._screen(index, standout)
+        return found, list(self._test([each for each in found if _passes(each)]))
+
+    def _screen(self, index: int, standout: Tensor) -> list[Screening]:
+        best = scan(self.predictor, self.proposing, index, self._generator(index, 0))
+        proposals: list[Proposal] = list(region_proposals(index, standout, best, self.seed))
+        proposals += self._patches(index)
+        proposals += property_proposals(index, self.size)
+        return [self._screened(proposal) for proposal in proposals]
+
+    def _screened(self, proposal: Proposal) -> Screening:
+        generator = self._generator(proposal.class_index, 1)
+        return screen(self.predictor, self.proposing, proposal, _SCREEN_HOSTS, generator)
+
+    def screened_again(self, trial: Trial) -> Screening:
+        """What was tested, screened by its rule on the first half."""
+        generator = self._generator(trial.proposal.class_index, 1)
+        rule = trial.screening.rule
+        return screen(self.predictor, self.proposing, trial.proposal, _SCREEN_HOSTS, generator, rule, trial.keep)
+
+    def _patches(self, index: int) -> list[PatchProposal]:
+        half, members = self.proposing.half, self.proposing.members(index)
+        images = half.images[members]
+        others = half.images[evenly(self.proposing.others(index), len(members), self._generator(index, 6))]
+        prior, rows = self.priors.whole, self.predictor.rows
+        maps = explain(self.model, images, "agop-weighted", prior, index, batch_size=rows, nan="skip")
+        return patch_proposals(index, images, maps.nan_to_num(), others, _PATCHES, self.seed)
+
+    def _test(self, passed: Sequence[Screening]) -> Iterator[Trial | None]:
+        """Trials on the second half: regions and patches first, each without the regions found before."""
+        keep = torch.zeros(self.size, dtype=torch.bool)
+        for each in self._unexplained(passed):
+            if self._doesnt_move(each, keep):
+                continue
+            region = each.proposal.region
+            trial = self._trial(each, keep)
+            yield trial
+            if trial is not None and trial.p < LEVEL and region is not None:
+                keep |= self._around(region)
+
+    def _unexplained(self, passed: Sequence[Screening]) -> list[Screening]:
+        """What passed, in the order of the tests, without what something else explains.
+
+        A region with fine structure has a share of the image's high frequencies, and every region a share of the
+        image's colour. The property is explained if it has less than half of its effect without the region. Otherwise
+        it explains regions and patches of smaller effect.
+        """
+        regions = self._distinct([each for each in passed if isinstance(each.proposal, RegionProposal)])
+        patches = [each for each in passed if isinstance(each.proposal, PatchProposal)]
+        properties = [each for each in passed if isinstance(each.proposal, PropertyProposal)]
+        for region in regions[:1]:
+            properties = [each for each in properties if self._without(each, region).gap >= each.gap / 2]
+        strongest = max((each.gap for each in properties), default=0.0)
+        parts = [each for each in (*regions, *patches) if each.gap > strongest]
+        return [*parts, *sorted(properties, key=lambda each: -each.gap)]
+
+    def _without(self, screening: Screening, part: Screening) -> Screening:
+        """The screening of a property outside a region."""
+        region = part.proposal.region
+        keep = None if region is None else self._around(region)
+        generator = self._generator(screening.proposal.class_index, 1)
+        return screen(
+            self.predictor, self.proposing, screening.proposal, _SCREEN_HOSTS, generator, screening.rule, keep
+        )
+
+    def _around(self, region: Tensor) -> Tensor:
+        """The region (H,W) with a margin."""
+        return grown(region, max(1, min(self.size) // 16))
+
+    def _doesnt_move(self, screening: Screening, region: Tensor) -> bool:
+        """True for a moving patch that is in the region (H,W) in most images: it doesn't move."""
+        proposal = screening.proposal
+        if not isinstance(proposal, PatchProposal):
+            return False
+        centres = proposal.matches(self.proposing.half.images[screening.carriers]).corners + proposal.side // 2
+        return float(region[centres[:, 0], centres[:, 1]].double().mean()) > 0.5
+
+    def _trial(self, screening: Screening, keep: Tensor) -> Trial | None:
+        """The trial on the second half; None if the images of the class don't form two groups there."""
+        proposal = screening.proposal
+        generator = self._generator(proposal.class_index, 2)
+        kept = keep.clone() if keep.any() else None
+        tested = screen(self.predictor, self.testing, proposal, _TEST_HOSTS, generator, screening.rule, kept)
+        if tested.p >= LEVEL or tested.gap < _GAP:
+            return None
+        elsewhere = max(
+            groups_elsewhere(self.predictor, self.testing, tested, _SCREEN_HOSTS, generator), self._moves(tested)
+        )
+        p_share = p_more_often(self.predictor, self.testing, tested, _SCREEN_HOSTS, generator, kept)
+        return run_trial(self.predictor, self.testing, tested, _TEST_PAIRS, elsewhere, p_share, generator, kept)
+
+    def _moves(self, screening: Screening) -> float:
+        """Share of the images without the region's pattern that have it at another place: the object itself."""
+        if screening.proposal.region is None:
+            return 0.0
+        box, images = box_of(screening.proposal.region), self.testing.half.images
+        clearest = screening.members[screening.responses.argsort(descending=True)[:_TEMPLATES]]
+        patches = images[clearest][:, :, box.top : box.bottom, box.left : box.right]
+        return share_alike(images[screening.members[~screening.contains]], patches)
+
+    def _distinct(self, passed: Sequence[Screening]) -> list[Screening]:
+        """The regions, refined, without those that overlap one with a larger effect or are a part of the border."""
+        refined = [area for each in passed if (area := self._refined(each)) is not None]
+        chosen: list[Screening] = []
+        for candidate in sorted(refined, key=lambda each: -each.gap):
+            if not any(_overlap(candidate, other) > _SAME for other in chosen):
+                chosen.append(candidate)
+        return chosen
+
+    def _refined(self, screening: Screening) -> Screening | None:
+        """The region, refined unless that blurs the groups; None for a part of the border."""
+        generator = self._generator(screening.proposal.class_index, 3)
+        pairs = self.proposing.pairs(screening.proposal.class_index, screening.carriers, _REFINE_PAIRS, generator)
+        without = pairs.with_donors(screening.members[~screening.contains], generator)
+        box = refined_box(Contrast(self.predictor, pairs, without), screening, self.size)
+        if box is None:
+            return None
+        elsewhere = control_boxes(box, self.size, self.seed)
+        index, source = screening.proposal.class_index, screening.proposal.source
+        refined = self._screened(RegionProposal(REGION, index, source, box.region(self.size), elsewhere))
+        return refined if refined.separation >= _CLEAR * screening.separation else screening
+
+    def _generator(self, *numbers: int) -> torch.Generator:
+        """A generator of its own for each class and stage."""
+        seed = self.seed
+        for number in numbers:
+            seed = seed * 1_000_003 + number + 1
+        return torch.Generator().manual_seed(seed % 2**63)
+
+
+def _passes(screening: Screening) -> bool:
+    return screening.separation >= _SEPARATED and screening.gap >= _GAP
+
+
+def _overlap(first: Screening, second: Screening) -> float:
+    one, other = first.proposal.region, second.proposal.region
+    return 0.0 if one is None or other is None else overlap(one, other)

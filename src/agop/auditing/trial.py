@@ -1,0 +1,206 @@
+"""Trial: a proposal's intervention beside its controls, on pairs of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agop.auditing.grouping import Rule, clearest_rule
+from agop.auditing.intervals import Mean, p_share_above
+from agop.auditing.predictor import Asked, Pairs, Predictor, change, evenly
+from agop.auditing.proposals import Proposal
+from agop.auditing.two_groups import Groups
+
+# An effect matters if P(class) rises by this much more than with the strongest control.
+MARGIN = 0.05
+# Probability of a false alarm in an audit, after Holm's correction.
+LEVEL = 0.05
+# Share of other places that may not have such groups as well.
+_HALF = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Screening:
+    """A proposal with the response (M,) of the model to each image of the class, and two groups of these images.
+
+    The response is the mean change of the log-odds of the class in the same few images. `contains` (M,) marks the
+    images that contain it, by the rule; `border` is the value between the groups.
+    """
+
+    proposal: Proposal
+    members: Tensor
+    responses: Tensor
+    rule: Rule
+    contains: Tensor
+    separation: float
+    p: float
+    border: float
+
+    @property
+    def carriers(self) -> Tensor:
+        """Positions of the images that contain it."""
+        return self.members[self.contains]
+
+    @property
+    def share(self) -> float:
+        """Share of the images that contain it."""
+        return float(self.contains.double().mean())
+
+    @property
+    def gap(self) -> float:
+        """Mean response to the images that contain it, minus that to the others."""
+        return float(self.responses[self.contains].mean() - self.responses[~self.contains].mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A tested proposal: the mean change of P(class), the strongest control, and what is beyond that control.
+
+    `turned` is the share of images that became the class, `control_turned` that of the strongest control. `elsewhere`
+    is the share of other places of equal size that have such groups as well. `p_share` is the p value of its share in
+    the class, against that in other classes. `changes` (N,) are those of P(class) in the pairs of `hosts` (N,) and
+    `donors` (N,). Pixels in `keep` (H,W) weren't changed.
+    """
+
+    screening: Screening
+    effect: Mean
+    control: float
+    excess: Mean
+    turned: float
+    control_turned: float
+    elsewhere: float
+    p_share: float
+    pairs: int
+    hosts: Tensor
+    donors: Tensor
+    changes: Tensor
+    keep: Tensor | None = None
+
+    @property
+    def proposal(self) -> Proposal:
+        """What was tested."""
+        return self.screening.proposal
+
+    @property
+    def p(self) -> float:
+        """The largest of three p values: images of the class form two groups, it is more frequent in the class than in
+        others, and the effect beyond controls matters.
+
+        1 if half of the other places have such groups as well.
+        """
+        if self.elsewhere >= _HALF:
+            return 1.0
+        return max(self.screening.p, self.p_share, self.excess.p_above(MARGIN))
+
+
+def screen(
+    predictor: Predictor,
+    asked: Asked,
+    proposal: Proposal,
+    hosts: int,
+    generator: torch.Generator,
+    rule: Rule | None = None,
+    keep: Tensor | None = None,
+) -> Screening:
+    """Paste what is proposed from every image of the class into the same images. Pixels in `keep` (H,W) stay.
+
+    Without a rule, the one with the clearest groups is chosen.
+    """
+    members = asked.members(proposal.class_index)
+    pairs = asked.crossed(proposal.class_index, members, hosts, generator)
+    changed = change(predictor, pairs, proposal.intervention(pairs), keep)
+    responses = changed.log_odds.reshape(len(members), -1).mean(dim=1)
+    statistics = proposal.statistics(asked.half.images[members]).double()
+    rule = rule or clearest_rule(responses, statistics)
+    contains, groups = rule.split(responses, statistics)
+    return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border)
+
+
+def run_trial(
+    predictor: Predictor,
+    asked: Asked,
+    screening: Screening,
+    count: int,
+    elsewhere: float,
+    p_share: float,
+    generator: torch.Generator,
+    keep: Tensor | None = None,
+) -> Trial:
+    """Paste from the images that contain it, and compare with controls on the same hosts.
+
+    The controls are images of the class that don't contain it, and images of other classes.
+    """
+    pairs = asked.pairs(screening.proposal.class_index, screening.carriers, count, generator)
+    return trial_on(predictor, pairs, screening, elsewhere, p_share, generator, keep)
+
+
+def trial_on(
+    predictor: Predictor,
+    pairs: Pairs,
+    screening: Screening,
+    elsewhere: float,
+    p_share: float,
+    generator: torch.Generator,
+    keep: Tensor | None = None,
+) -> Trial:
+    """The trial of `run_trial` on these pairs."""
+    proposal = screening.proposal
+    main = change(predictor, pairs, proposal.intervention(pairs), keep)
+    without = pairs.with_donors(screening.members[~screening.contains], generator)
+    others = pairs.with_donors(pairs.asked.others(pairs.class_index), generator)
+    controls = [change(predictor, each, proposal.intervention(each), keep) for each in (without, others)]
+    strongest = max(controls, key=lambda control: control.mean)
+    return Trial(
+        screening,
+        Mean.over_groups(main.probability, pairs.donors),
+        strongest.mean,
+        Mean.over_groups(main.probability - strongest.probability, pairs.donors),
+        main.turned_share,
+        strongest.turned_share,
+        elsewhere,
+        p_share,
+        len(pairs.hosts),
+        pairs.hosts,
+        pairs.donors,
+        main.probability,
+        None if keep is None else keep.clone(),
+    )
+
+
+def groups_elsewhere(
+    predictor: Predictor, asked: Asked, screening: Screening, hosts: int, generator: torch.Generator
+) -> float:
+    """Share of other places of equal size where images of the class form two groups with half of the gap or more.
+
+    An object that moves is inside a region or not, at every place.
+    """
+    pairs = asked.crossed(screening.proposal.class_index, screening.members, hosts, generator)
+    places = screening.proposal.controls(pairs)
+    if not places:
+        return 0.0
+    changes = [change(predictor, pairs, place).log_odds.reshape(len(screening.members), -1) for place in places]
+    groups = [Groups.of(changed.mean(dim=1)) for changed in changes]
+    return sum(each.p < LEVEL and each.gap > screening.gap / 2 for each in groups) / len(places)
+
+
+def p_more_often(
+    predictor: Predictor,
+    asked: Asked,
+    screening: Screening,
+    hosts: int,
+    generator: torch.Generator,
+    keep: Tensor | None = None,
+) -> float:
+    """The p value of its share in the class, against as many images of other classes.
+
+    A pattern that all classes have equally often may still change predictions, but it doesn't stand for a class.
+    """
+    proposal = screening.proposal
+    others = evenly(asked.others(proposal.class_index), len(screening.members), generator)
+    pairs = asked.crossed(proposal.class_index, others, hosts, generator)
+    responses = change(predictor, pairs, proposal.intervention(pairs), keep).log_odds.reshape(len(others), -1)
+    statistics = proposal.statistics(asked.half.images[others]).double()
+    having = screening.rule.contained(screening.border, responses.mean(dim=1), statistics)
+    return p_share_above(int(screening.contains.sum()), int(having.sum()), len(others))

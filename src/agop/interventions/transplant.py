@@ -1,0 +1,28 @@
+"""Transplant: a region of images of the class, pasted into other images at the same place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, pad
+
+from agop.interventions.base import Intervention
+
+
+@dataclass(frozen=True, eq=False)
+class Transplant(Intervention):
+    """Paste a region (H,W) of images of the class into other images at the same place."""
+
+    name: ClassVar[str] = "transplant"
+    region: Tensor
+
+    def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
+        return torch.where(self.region.to(hosts.device), donors, hosts)
+
+    def statistics(self, images: Tensor) -> Tensor:
+        """The fine structure of the region: each pixel minus the mean of 3×3 pixels."""
+        smooth = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+        return (images - smooth)[:, :, self.region].flatten(1)

@@ -1,0 +1,169 @@
+"""audit() on drawn images: it finds a planted patch, and nothing in a model trained without it."""
+
+import html
+import json
+import threading
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import agop
+from agop.auditing.regions import overlap
+from agop.errors import AGOPWarning, InputError
+from tests import shortcuts
+
+
+def audited(share, plant="patch", **options):
+    images, labels = shortcuts.drawn(360, share, plant=plant)
+    model = shortcuts.trained(images, labels)
+    return agop.audit(model, images, labels, per_class=80, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return audited(0.7, class_names=("bar", "pole", "square"))
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return audited(0.0)
+
+
+def test_planted_patch_is_found(planted):
+    truth = torch.zeros(shortcuts.SIDE, shortcuts.SIDE, dtype=torch.bool)
+    truth[shortcuts.PLACE] = True
+    assert [(finding.kind, finding.class_index) for finding in planted.findings] == [("region", shortcuts.PLANTED)]
+    (finding,) = planted.findings
+    assert overlap(finding.region, truth) >= 0.5
+    low, high = finding.interval
+    assert finding.control < low < finding.effect < high
+    assert finding.prevalence == pytest.approx(0.7, abs=0.15)
+    assert "region at the lower left" in finding.sentence
+    assert "class pole" in finding.sentence
+    assert "no longer recognised" in finding.sentence
+
+
+@pytest.mark.parametrize(("plant", "kind"), [("frame", "border"), ("grid", "high frequency")])
+def test_planted_property_is_found(plant, kind):
+    """Lines also change the levels of an image, so other properties of the class may be found as well."""
+    findings = audited(0.7, plant).findings
+    assert {finding.class_index for finding in findings} == {shortcuts.PLANTED}
+    (finding,) = [finding for finding in findings if finding.kind == kind]
+    assert finding.control < finding.interval[0]
+    assert finding.prevalence == pytest.approx(0.7, abs=0.15)
+
+
+def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
+    assert clean.findings == ()
+    text = clean.summary()
+    assert "No shortcut found." in text
+    assert "3 × colour, 3 × border, 3 × high frequency" in text
+    assert f"An effect of {clean.detectable:.2f} beyond the controls" in text
+    assert {row["stage"] for row in clean.table} <= {"screening", "test"}
+    assert all(row["p"] >= 0.05 for row in clean.table if row["stage"] == "test")
+
+
+def test_saved_audit_holds_the_findings(planted, tmp_path):
+    planted.save(tmp_path / "audit")
+    saved = json.loads((tmp_path / "audit/audit.json").read_text())
+    tensors = load_file(tmp_path / "audit/audit.safetensors")
+    page = (tmp_path / "audit/index.html").read_text()
+    assert saved["findings"][0]["sentence"] == planted.findings[0].sentence
+    assert len(saved["tried"]) == len(planted.table)
+    assert torch.equal(tensors["finding0.region"], planted.findings[0].region)
+    assert planted.findings[0].sentence in page
+    assert 'src="http' not in page
+    assert planted.findings[0].sentence in planted._repr_html_()
+
+
+def test_same_seed_gives_the_same_audit(clean):
+    assert shortcuts.without_times(audited(0.0)) == shortcuts.without_times(clean)
+
+
+def test_audit_contains_what_the_model_relies_on_and_which_map_to_trust(planted, tmp_path):
+    planted.save(tmp_path)
+    saved = json.loads((tmp_path / "audit.json").read_text())
+    page = (tmp_path / "index.html").read_text()
+    assert saved["selection"] == planted.selection.to_dict()
+    assert saved["reliance"] == planted.reliance.to_dict()
+    for sentence in (planted.selection.recommendation, planted.reliance.consistency.sentence):
+        assert sentence in planted.summary()
+        assert html.escape(sentence, quote=False).replace("'", "&#39;") in page
+
+
+def test_maps_are_not_compared_for_a_model_that_cannot_be_copied():
+    images, labels = shortcuts.drawn(90, 0.7)
+    model = shortcuts.trained(images, labels, steps=60)
+    model.lock = threading.Lock()  # deepcopy raises
+    audit = agop.audit(model, images, labels, per_class=20, progress=False)
+    assert audit.selection is None
+    assert any(note.startswith("maps weren't compared: the model can't be copied") for note in audit.notes)
+    assert audit.reliance is not None
+
+
+def untrained():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(shortcuts.SIDE**2, 3)).eval()
+
+
+def test_model_at_chance_is_reported_first_without_findings():
+    images, labels = shortcuts.drawn(90, 0.0)
+    audit = agop.audit(untrained(), images, labels, progress=False)
+    assert audit.at_chance
+    assert (audit.findings, audit.table) == ((), ())
+    assert audit.selection is audit.reliance is None
+    assert "hardly better than chance" in audit.summary().splitlines()[0]
+
+
+def test_class_with_three_images_is_skipped():
+    images, labels = shortcuts.drawn(90, 0.0)
+    keep = (labels != 2) | (labels.eq(2).cumsum(dim=0) <= 3)
+    audit = agop.audit(untrained(), images[keep], labels[keep], progress=False)
+    assert "class 2 was skipped: it has 3 images" in audit.summary()
+
+
+def one_of_another_class(labels):
+    """All images of class 0 and one of class 1."""
+    return (labels == 0) | (torch.arange(len(labels)) == 1)
+
+
+def batches(images, labels):
+    return list(zip(images.split(30), labels.split(30), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "labels", "problem"),
+    [
+        (lambda x, y: x, lambda y: None, "no labels"),
+        (lambda x, y: [x], lambda y: None, "no labels"),
+        (batches, lambda y: y, "labels are for a tensor"),
+        (lambda x, y: x, lambda y: 0 * y, "at least two classes"),
+        (lambda x, y: x[one_of_another_class(y)], lambda y: y[one_of_another_class(y)],
+         "one class has more than one image"),
+        (lambda x, y: x[:20], lambda y: y[:20], "no class has 20 images"),
+        (lambda x, y: x, lambda y: y + 1, "label 3 .* out of range"),
+        (lambda x, y: [*batches(x, y), (x[:1, :, 2:], y[:1])], lambda y: None, "resize all images"),
+        (lambda x, y: [], lambda y: None, "at least two classes"),
+        (lambda x, y: 3, lambda y: None, "a tensor .* or a loader"),
+    ],
+)  # fmt: skip
+def test_unusable_data_raises(data, labels, problem):
+    images, classes = shortcuts.drawn(90, 0.0)
+    with pytest.raises(InputError, match=problem):
+        agop.audit(untrained(), data(images, classes), labels(classes), progress=False)
+
+
+def test_number_of_class_names_is_checked():
+    with pytest.raises(InputError, match="2 class names, the model has 3"):
+        agop.audit(untrained(), *shortcuts.drawn(90, 0.0), class_names=("a", "b"), progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:the model classified")
+def test_prior_of_another_model_warns():
+    images, labels = shortcuts.drawn(120, 0.0)
+    model = shortcuts.trained(images, labels, steps=120)
+    prior = agop.fit(untrained(), batches(images, labels), only_correct=False, per_class=True, progress=False)
+    with pytest.warns(AGOPWarning, match="by chance"), pytest.warns(AGOPWarning, match="another model"):
+        agop.audit(model, images, labels, prior, per_class=20, progress=False)

@@ -1,0 +1,220 @@
+"""`agop audit`: a summary, JSON, tensors, tables and a page from class folders."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import agop
+from tests import shortcuts
+from tests.command import error_of, run, run_checked
+from tests.image_files import save
+
+NAMES = ("bar", "pole", "square")
+NETWORK = '''
+from pathlib import Path
+from torch import nn
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 3),
+    )
+
+class Stopped(nn.Sequential):
+    """Interrupted as soon as the second class has been searched, if there is a file named stop."""
+    def forward(self, x):
+        if Path("stop").exists() and list(Path().glob("*/.stages/*/searching-1.stage")):
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+def stopped():
+    return Stopped(*network())
+
+def four():
+    return nn.Sequential(nn.Flatten(), nn.Linear(256, 4))
+'''
+HOW = ("--weights", "w.safetensors", "--size", "16", "--mean", "0", "--std", "1", "--gray", "--per-class", "80")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with a shortcut and its images."""
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "own_network.py").write_text(NETWORK)
+    images, labels = shortcuts.drawn(360, 0.7)
+    save_file(shortcuts.trained(images, labels).state_dict(), folder / "w.safetensors")
+    retrained = shortcuts.trained(*shortcuts.drawn(360, 0.0))
+    save_file(retrained.state_dict(), folder / "retrained.safetensors")
+    for index, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+        save(folder / "photos" / NAMES[label] / f"{index}.png", 255 * image[0].numpy())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def audited(folder):
+    """The output of an audit, which is in the folder `result`."""
+    return run_checked("audit", "own_network:network", "photos", *HOW, "--out", "result", folder=folder)
+
+
+def test_audit_prints_and_writes_its_findings(folder, audited):
+    saved = json.loads((folder / "result/audit.json").read_text())
+    assert [(finding["kind"], finding["class_index"]) for finding in saved["findings"]] == [("region", 1)]
+    assert saved["class_names"] == list(NAMES)
+    sentence = saved["findings"][0]["sentence"]
+    assert "class pole" in sentence
+    assert sentence in audited.stdout
+    assert "wrote result/index.html" in audited.stdout
+    assert sentence in (folder / "result/index.html").read_text()
+
+
+def test_cost_is_stated_first(audited):
+    line = audited.stderr.splitlines()[0]
+    assert line.startswith("3 classes, 240 images at 16 px: about ")
+    assert " forward passes, about " in line
+
+
+def test_pictures_are_named_by_their_paths(folder, audited):
+    """The table of pictures names those in which the patch is."""
+    with (folder / "result/pictures.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    images, _ = shortcuts.drawn(360, 0.7)
+    planted = [bool(images[int(row["picture"].split("/")[-1].removesuffix(".png")), 0, 12, 1] == 1) for row in rows]
+    assert {row["picture"].rsplit("/", 1)[0] for row in rows} == {"photos/pole"}
+    assert all(planted[:20])
+    assert not any(planted[-5:])
+    assert len(list((folder / "result/heatmaps").iterdir())) == len(rows)
+
+
+def test_file_of_another_program_is_kept(folder):
+    (folder / "other").mkdir()
+    (folder / "other/index.html").write_text("mine")
+    message = error_of("audit", "own_network:network", "photos", *HOW, "--out", "other", folder=folder)
+    assert "isn't a result of this command" in message
+    assert (folder / "other/index.html").read_text() == "mine"
+
+
+def test_folder_of_another_program_is_not_used_for_heat_maps(folder):
+    (folder / "foreign/heatmaps").mkdir(parents=True)
+    message = error_of("audit", "own_network:network", "photos", *HOW, "--out", "foreign", folder=folder)
+    assert "foreign/heatmaps already exists and isn't a result of this command" in message
+
+
+def test_retrained_model_is_compared(folder, audited):
+    """The folder of the earlier audit is used again."""
+    arguments = ("--against-weights", "retrained.safetensors", "--out", "result")
+    result = run_checked("audit", "own_network:network", "photos", *HOW, *arguments, folder=folder)
+    saved = json.loads((folder / "result/audit.json").read_text())["comparison"]
+    assert "removed" in {row["verdict"] for row in saved["findings"]}
+    assert saved["findings"][0]["sentence"] in result.stdout
+    assert "Compared with the other model" in (folder / "result/index.html").read_text()
+
+
+def test_other_model_of_other_classes_raises(folder):
+    message = error_of(
+        "audit", "own_network:network", "photos", *HOW, "--against", "own_network:four", "--out", "x", folder=folder
+    )
+    assert "the models have 3 and 4 classes" in message
+    assert not (folder / "x").exists()
+
+
+def test_interrupted_audit_resumes(folder):
+    how = ("audit", "own_network:stopped", "photos", *HOW, "--out")
+    run_checked(*how, "whole", folder=folder)
+    (folder / "stop").touch()
+    stopped = run(*how, "part", folder=folder)
+    (folder / "stop").unlink()
+    assert stopped.returncode == 130
+    kept = "2 × prior, 2 × searching"
+    assert f"stopped: {kept} kept in part/.stages: run the same command again to resume" in stopped.stderr
+    assert not (folder / "part/index.html").exists()
+    resumed = run_checked(*how, "part", folder=folder)
+    assert f"resuming from part/.stages ({kept})" in resumed.stderr
+    whole, part = (json.loads((folder / name / "audit.json").read_text()) for name in ("whole", "part"))
+    assert shortcuts.without_times(part) == shortcuts.without_times(whole)
+    assert not (folder / "part/.stages").exists()
+
+
+def test_wrong_number_of_class_folders_raises(folder):
+    save(folder / "two/a/1.png", [[0] * 16] * 16)
+    save(folder / "two/b/1.png", [[0] * 16] * 16)
+    message = error_of("audit", "own_network:network", "two", *HOW, folder=folder)
+    assert "2 class folders (a, b), the model 3 classes" in message
+    assert "--all-samples" not in message
+
+
+def copied(folder, name, keep):
+    """The class folders, with the files for which keep(class, position) is true."""
+    for label in NAMES:
+        (folder / name / label).mkdir(parents=True, exist_ok=True)
+        for place, path in enumerate(sorted((folder / "photos" / label).iterdir())):
+            if keep(label, place):
+                shutil.copy(path, folder / name / label / path.name)
+
+
+def test_one_class_folder_raises(folder):
+    copied(folder, "one", lambda label, _: label == "bar")
+    message = error_of("audit", "own_network:network", "one", *HOW, "--out", "x", folder=folder)
+    assert "the images have 1 class: give images of at least two classes" in message
+    for label in ("pole", "square"):
+        (folder / "one" / label).rmdir()
+    message = error_of("audit", "own_network:network", "one", *HOW, "--out", "x", folder=folder)
+    assert "one has 1 class folder (bar), the model 3 classes: pass a folder with one folder per class" in message
+
+
+def test_class_with_three_pictures_is_skipped_with_a_note(folder):
+    copied(folder, "few", lambda label, place: label != "square" or place < 3)
+    result = run_checked("audit", "own_network:network", "few", *HOW, "--out", "few-audit", folder=folder)
+    assert "class square was skipped: it has 3 images, an audit needs 20" in result.stdout
+    assert "class square was skipped" in (folder / "few-audit/index.html").read_text()
+
+
+def test_missing_class_folders_raise(folder):
+    for place in range(3):
+        save(folder / f"loose/{place}.png", [[0] * 16] * 16)
+    message = error_of("audit", "own_network:network", "loose", *HOW, "--out", "x", folder=folder)
+    assert "loose has no images in class folders: put them in loose/CLASS/NAME.png" in message
+    assert "--all-samples" not in message
+
+
+def test_model_at_chance_is_said_first(folder):
+    torch.manual_seed(1)
+    save_file({"1.weight": torch.randn(4, 256), "1.bias": torch.zeros(4)}, folder / "random.safetensors")
+    copied(folder, "four", lambda label, _: True)
+    shutil.copytree(folder / "photos/bar", folder / "four/tile")
+    how = ("--weights", "random.safetensors", *HOW[2:])
+    result = run_checked("audit", "own_network:four", "four", *how, "--out", "chance", folder=folder)
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("images:")]
+    assert lines[0].startswith("the model classifies")
+    assert "hardly better than chance: nothing was tried" in lines[0]
+    assert json.loads((folder / "chance/audit.json").read_text())["findings"] == []
+    assert "Nothing was tried" in (folder / "chance/index.html").read_text()
+
+
+def test_pictures_of_differing_sizes_are_scaled(folder):
+    copied(folder, "sizes", lambda label, _: True)
+    large = torch.rand(40, 25, generator=torch.Generator().manual_seed(0))
+    save(folder / "sizes/bar/large.png", 255 * large.numpy())
+    result = run_checked("audit", "own_network:network", "sizes", *HOW, "--out", "sizes-audit", folder=folder)
+    assert "class pole" in result.stdout
+
+
+def test_small_pictures_without_a_size_are_mentioned(folder):
+    """The default size is 224, for which this model isn't made."""
+    how = [option for option in HOW if option not in ("--size", "16")]
+    result = run("audit", "own_network:network", "photos", *how, "--out", "x", folder=folder)
+    assert "--size" in result.stderr
+
+
+def test_prior_of_another_model_is_mentioned(folder):
+    images, labels = shortcuts.drawn(360, 0.7)
+    loader = list(zip(images.split(60), labels.split(60), strict=True))
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(256, 3))
+    prior = agop.fit(other, loader, only_correct=False, per_class=True, progress=False)
+    prior.save(folder / "other-prior.safetensors")
+    options = ("--prior", "other-prior.safetensors", "--out", "other-prior")
+    result = run_checked("audit", "own_network:network", "photos", *HOW, *options, folder=folder)
+    assert "the prior comes from another model" in result.stderr
