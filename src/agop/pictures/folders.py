@@ -85,6 +85,10 @@ class ImageFolder(Dataset[tuple[Tensor, int | None] | None]):
         """Batches in order, without unreadable images."""
         return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_stack_readable))
 
+    def batches_with_paths(self, batch_size: int) -> Batches:
+        """Batches in order as dicts of images, labels and paths, without unreadable images."""
+        return Batches(DataLoader(_WithPaths(self), batch_size, collate_fn=_stack_with_paths))
+
 
 def load_some(folder: Path, preprocessing: Preprocessing, most: int) -> Tensor:
     """At most `most` images (N,C,H,W) below a folder, evenly spaced. Unreadable ones are skipped with a warning."""
@@ -105,10 +109,7 @@ class ClassFolders(ImageFolder):
         return [(path, index) for index, name in enumerate(self.classes) for path in image_files(self.folder / name)]
 
     def _empty(self) -> str:
-        return (
-            f"{self.folder} has no images in class folders: put them in {self.folder}/CLASS/NAME.png, or pass "
-            "--all-samples to count images without labels"
-        )
+        return f"{self.folder} has no images in class folders: put them in {self.folder}/CLASS/NAME.png"
 
     def with_classes(self, names: Sequence[str], count: int) -> ClassFolders:
         """The images labelled by `folder_classes`. Raises InputError if one is in a folder that isn't a class."""
@@ -125,16 +126,30 @@ class ClassFolders(ImageFolder):
         return labelled
 
 
+class _WithPaths(Dataset[tuple[Tensor, int | None, str] | None]):
+    """The images of a folder with their paths."""
+
+    def __init__(self, folder: ImageFolder) -> None:
+        self._folder = folder
+
+    def __len__(self) -> int:
+        return len(self._folder)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int | None, str] | None:
+        sample = self._folder[index]
+        return None if sample is None else (*sample, str(self._folder.files[index][0]))
+
+
 @dataclass(frozen=True)
 class Batches:
-    """Batches (images, labels or None) of a loader, without those in which no image was readable."""
+    """Batches of a loader, without those in which no image was readable."""
 
     loader: DataLoader[Any]
 
     def __len__(self) -> int:
         return len(self.loader)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+    def __iter__(self) -> Iterator[Any]:
         return (batch for batch in self.loader if batch is not None)
 
 
@@ -156,3 +171,9 @@ def _stack_readable(samples: list[tuple[Tensor, int | None] | None]) -> tuple[Te
         return None
     images, labels = zip(*readable, strict=True)
     return torch.stack(images), None if labels[0] is None else torch.tensor(labels)
+
+
+def _stack_with_paths(samples: list[tuple[Tensor, int | None, str] | None]) -> dict[str, Any] | None:
+    readable = [sample for sample in samples if sample is not None]
+    batch = _stack_readable([sample[:2] for sample in readable])
+    return batch and {"images": batch[0], "labels": batch[1], "paths": [path for _, _, path in readable]}

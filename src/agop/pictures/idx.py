@@ -34,6 +34,11 @@ def read_digits(path: Path) -> tuple[Bytes, Bytes]:
     return images, labels
 
 
+def has_digits(path: Path) -> bool:
+    """True for a folder with idx files of images, or such a file."""
+    return bool(_image_files(path)) if path.is_dir() else "idx3-ubyte" in path.name
+
+
 def _image_files(folder: Path) -> list[Path]:
     """The folder's files of images; a packed file only if the unpacked one is missing."""
     by_name = {file.name.removesuffix(".gz"): file for file in sorted(folder.glob("*images?idx3-ubyte*"), reverse=True)}

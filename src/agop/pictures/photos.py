@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,14 @@ def read_photos(path: Path, size: int, most: int) -> Bytes:
     The path is a folder of images (class folders are read as well), an .npz, or CIFAR-10's folder or one of its files.
     """
     if path.is_dir():
-        batches = cifar10.batches(path)
-        return _resized(_joined(batches), size, most) if batches else _from_files(path, size, most)
+        return (
+            _resized(cifar10.read_folder(path)[0], size, most)
+            if cifar10.batches(path)
+            else _from_files(path, size, most)
+        )
     if not path.exists():
         raise FileError(f"{path} doesn't exist: pass {_FORMS}")
-    return _resized(_from_npz(path) if path.suffix == ".npz" else cifar10.read_batch(path), size, most)
-
-
-def _joined(batches: Sequence[Path]) -> Bytes:
-    return np.concatenate([cifar10.read_batch(batch) for batch in batches])
+    return _resized(_from_npz(path) if path.suffix == ".npz" else cifar10.read_batch(path)[0], size, most)
 
 
 def _from_files(folder: Path, size: int, most: int) -> Bytes:

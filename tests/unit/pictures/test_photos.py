@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from agop.errors import AGOPError, AGOPWarning
+from agop.pictures import cifar10
 from agop.pictures.photos import read_photos
 
 
@@ -27,11 +28,13 @@ def write_python(path, content):
 
 
 def python_2_pickle(rows):
-    """A dict with the rows, as Python 2 wrote CIFAR-10's official files: with byte strings and NumPy's old names."""
+    """A dict with the rows and labels 0, 1 …, as in CIFAR-10's official files of Python 2: byte strings, old names."""
     dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     state = b"(K\x01" + struct.pack("<BH", ord("M"), len(rows)) + b"M\x00\x0c\x86" + dtype + b"\x89"
-    return b"\x80\x02}U\x04data" + empty + state + b"T" + struct.pack("<I", rows.size) + rows.tobytes() + b"tbs."
+    data = b"U\x04data" + empty + state + b"T" + struct.pack("<I", rows.size) + rows.tobytes() + b"tb"
+    labels = b"U\x06labels](" + b"".join(b"K" + bytes([label]) for label in range(len(rows))) + b"e"
+    return b"\x80\x02}(" + data + labels + b"u."
 
 
 def write_binary(path, images):
@@ -77,7 +80,7 @@ def test_arrays_of_every_format_are_equal(tmp_path, images, form):
         (path / "data_batch_1").write_bytes(python_2_pickle(planes(images)))
     else:
         path = tmp_path / "data_batch_3"
-        write_python(path, {b"data": planes(images)})
+        write_python(path, {b"data": planes(images), b"labels": [0] * len(images)})
     assert np.array_equal(read_photos(path, 32, 100), images)
     assert np.array_equal(read_photos(path, 32, 3), images[[0, 2, 5]])
     assert read_photos(path, 16, 2).shape == (2, 16, 16, 3)
@@ -89,7 +92,8 @@ def test_empty_folders_and_damaged_files_raise(tmp_path, images):
     (tmp_path / "cut.npz").write_bytes(b"PK")
     np.savez(tmp_path / "labels.npz", labels=np.arange(3))
     np.savez(tmp_path / "mixed.npz", images, images[:, :16])
-    write_python(tmp_path / "data_batch_1", {b"data": np.zeros((2, 5), np.uint8)})
+    write_python(tmp_path / "data_batch_1", {b"data": np.zeros((2, 5), np.uint8), b"labels": [0, 0]})
+    write_python(tmp_path / "data_batch_2", {b"data": planes(images), b"labels": [0, 1]})
     (tmp_path / "letter.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
@@ -102,6 +106,7 @@ def test_empty_folders_and_damaged_files_raise(tmp_path, images):
         "labels.npz": r"has \(3,\) int64: save images \(N,H,W,3\) of 8 bits",
         "mixed.npz": "several sizes",
         "data_batch_1": "has no images of CIFAR-10",
+        "data_batch_2": r"6 images and labels of shape \(2,\): download it again",
         "letter.txt": "neither an .npz file nor a batch of CIFAR-10",
     }
     for name, message in expected.items():
@@ -121,3 +126,19 @@ def test_pickle_that_could_run_code_is_rejected(tmp_path, capsys):
     with pytest.raises(AGOPError, match="could run code"):
         read_photos(tmp_path, 32, 10)
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["python", "binary", "python 2"])
+def test_labels_of_every_format_are_equal(tmp_path, images, form):
+    labels = np.arange(6, dtype=np.uint8)
+    for name, part in (("data_batch_1", slice(0, 4)), ("test_batch", slice(4, 6))):
+        rows = planes(images[part])
+        if form == "python":
+            write_python(tmp_path / name, {b"data": rows, b"labels": labels[part].tolist()})
+        elif form == "binary":
+            (tmp_path / f"{name}.bin").write_bytes(np.concatenate([labels[part, None], rows], axis=1).tobytes())
+        else:
+            (tmp_path / name).write_bytes(python_2_pickle(rows))  # numbers its rows
+    pixels, classes = cifar10.read_folder(tmp_path)
+    assert np.array_equal(pixels, images)
+    assert classes.tolist() == ([0, 1, 2, 3, 0, 1] if form == "python 2" else labels.tolist())

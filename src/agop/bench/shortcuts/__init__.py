@@ -1,0 +1,1 @@
+"""`agop bench shortcuts`: is a planted shortcut found, and is there an alarm without one?"""
