@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Side = Callable[[], object]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,21 @@ class Ratio:
 
 
 def measure_ratio(
-    what: str, numerator: Side, denominator: Side, bar: float, *, at_least: bool, repeats: int = 15
+    what: str,
+    numerator: Side,
+    denominator: Side,
+    bar: float,
+    *,
+    at_least: bool,
+    repeats: int = 15,
+    clock: Clock = time.perf_counter,
 ) -> Ratio:
     """Ratio of medians over interleaved repeats. Each side runs for at least 20 ms per repeat."""
     sides = tuple((side, _calls_for(side, 0.02)) for side in (numerator, denominator))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for (side, calls), values in zip(sides, times, strict=True):
-            values.append(seconds(side, calls))
+            values.append(seconds(side, calls, clock))
     above, below = (statistics.median(values) for values in times)
     noise = max(spread(values) for values in times)
     ratio = Ratio(what, above / below, bar, at_least, above * 1e3, below * 1e3, noise)
@@ -44,12 +52,12 @@ def measure_ratio(
     return ratio
 
 
-def seconds(side: Side, calls: int) -> float:
+def seconds(side: Side, calls: int, clock: Clock = time.perf_counter) -> float:
     """Seconds per call."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         side()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 def _calls_for(side: Side, span: float) -> int:

@@ -59,7 +59,7 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
 
     def __init__(
         self,
-        every: int = 1,
+        every: int | str = 1,
         only_correct: bool = True,
         out: str | os.PathLike[str] | None = "agop.safetensors",
         snapshot_every: int = 100,

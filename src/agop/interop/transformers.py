@@ -45,7 +45,7 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
         self,
         out: str | os.PathLike[str] | None = None,
         only_correct: bool = True,
-        every: int = 1,
+        every: int | str = 1,
         snapshot_every: int = 100,
         snapshot_dir: str | os.PathLike[str] | None = None,
         per_class: bool = False,

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from agop.errors import FileError, InputError, warn
@@ -16,6 +17,7 @@ from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop import AGOP
 from agop.statistic.collector import Collector
+from agop.statistic.pacing import pace_for
 from agop.statistic.provenance import TRAINING
 from agop.system.distributed import rank_and_world_size
 
@@ -24,7 +26,8 @@ class AGOPTrainingHook:
     """Collects diag(M) while a model trains, without changing the training.
 
     Call `step` once per batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k only every
-    k-th call runs the model. With `snapshot_dir`, the current AGOP is written there every `snapshot_every` calls, as
+    k-th call runs the model; every="auto" times the first passes and chooses k so that they take at most 15 % of the
+    training's time. With `snapshot_dir`, the current AGOP is written there every `snapshot_every` calls, as
     step-00000100.safetensors and so on; under torch.distributed each rank writes its own. `finalize` joins all ranks.
     With nan="skip", samples whose gradient isn't finite are skipped and counted. `patches`, `layer`, `rank` and
     `output` are as in `fit`.
@@ -34,7 +37,7 @@ class AGOPTrainingHook:
         self,
         model: nn.Module,
         only_correct: bool = True,
-        every: int = 1,
+        every: int | str = 1,
         snapshot_every: int = 100,
         snapshot_dir: str | os.PathLike[str] | None = None,
         per_class: bool = False,
@@ -45,14 +48,14 @@ class AGOPTrainingHook:
         rank: int = 0,
         output: str = "predicted",
     ) -> None:
-        for name, value in (("every", every), ("snapshot_every", snapshot_every)):
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} is {value}: give a positive integer")
+        if not isinstance(snapshot_every, int) or snapshot_every < 1:
+            raise InputError(f"snapshot_every is {snapshot_every}: give a positive integer")
         check_model(model)
         if snapshot_dir is not None and Path(snapshot_dir).is_file():
             raise InputError(f"snapshot_dir {snapshot_dir} is a file: give a folder")
         self.model = model
         self.every = every
+        self._pace = pace_for(every, next((p.device for p in model.parameters()), torch.device("cpu")))
         self.snapshot_every = snapshot_every
         self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
         self.steps = 0
@@ -74,8 +77,9 @@ class AGOPTrainingHook:
 
     def step(self, images: Tensor, labels: Any = None) -> None:
         """Add a batch: one forward pass, and one backward pass with respect to the images."""
-        if self.steps % self.every == 0:
-            self._collector.add(self.model, images, labels)
+        with self._pace.call(self.steps) as due:
+            if due:
+                self._collector.add(self.model, images, labels)
         self._stepped()
 
     def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
@@ -83,8 +87,9 @@ class AGOPTrainingHook:
 
         Without its images, the AGOP has no `image_moments`.
         """
-        if self.steps % self.every == 0:
-            self._collector.count(gradients, labels, images)
+        with self._pace.call(self.steps) as due:
+            if due:
+                self._collector.count(gradients, labels, images)
         self._stepped()
 
     def _stepped(self) -> None:
@@ -109,6 +114,7 @@ class AGOPTrainingHook:
             "seen": self._collector.seen,
             "training": self._training,
             "options": self._options,
+            "pace": self._pace.state(),
             "sums": self._collector.sums.state_dict(),
         }
 
@@ -126,7 +132,9 @@ class AGOPTrainingHook:
         steps, seen = state["steps"], state["seen"]
         self._collector.sums.load_state_dict(state["sums"])
         self.steps, self._collector.seen = steps, seen
-        self._training = state.get("training", self._training)  # states of earlier versions have none
+        # States of earlier versions have none of these.
+        self._training = state.get("training", self._training)
+        self._pace.load(state.get("pace", {}))
 
     @property
     def _options(self) -> dict[str, Any]:
