@@ -1,0 +1,128 @@
+"""Model and images on different devices give the results of one device: every method, metric, hook, fit and merge.
+
+Run by test_devices.py, with the device's name in AGOP_DEVICE.
+"""
+
+import os
+import warnings
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import agop
+from agop.model.probe import rows_for
+from tests import zoo
+from tests.remote_device import REMOTE, remote_device
+
+METHODS = agop.methods.names()
+METRICS = [name for name in agop.metrics.names() if name != "emd"]  # emd is NumPy's and POT's
+
+
+@pytest.fixture
+def device():
+    """The device that isn't the CPU."""
+    name = os.environ["AGOP_DEVICE"]
+    with warnings.catch_warnings(), remote_device() if name == REMOTE else nullcontext():
+        warnings.filterwarnings("ignore", message="the map of layer|cannot check whether")
+        yield torch.device(name)
+
+
+@pytest.fixture(scope="module")
+def prior():
+    return fit(model())
+
+
+def model():
+    return zoo.build("batch norm and dropout").eval()
+
+
+def fit(network, images=None, **options):
+    images = zoo.images(7, seed=3) if images is None else images
+    labels = torch.zeros(len(images), dtype=torch.int64)
+    return agop.fit(network, [(images, labels)], only_correct=False, progress=False, rank=3, per_class=True, **options)
+
+
+def assert_equal(values, expected):
+    torch.testing.assert_close(
+        values.cpu(), expected.cpu(), rtol=1e-3, atol=1e-4 * float(expected.nan_to_num().abs().max()), equal_nan=True
+    )
+
+
+def test_tensors_of_two_devices_raise(device):
+    with pytest.raises(RuntimeError):
+        torch.ones(2, device=device) + torch.ones(2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("on_device", ["model", "images", "both"])
+def test_methods(method, on_device, prior, device):
+    def maps(network, images):
+        return agop.explain(network, images, method, prior, references=zoo.images(4, seed=2))
+
+    network = model().to(device) if on_device != "images" else model()
+    images = zoo.images() if on_device == "model" else zoo.images().to(device)
+    assert_equal(maps(network, images), maps(model(), zoo.images()))
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("moved", ["maps", "masks", "model"])
+def test_metrics(name, moved, device):
+    metric, maps = agop.metrics.get(name), torch.rand(5, 12, 12, generator=torch.Generator().manual_seed(0))
+    masks = maps > 0.7
+    network, images = model(), zoo.images()
+    if metric.needs_model:
+        options = {"references": zoo.images(4, seed=2)} if name == "srg" else {}
+        expected = metric(network, images, maps, **options)
+        moved_maps = maps.to(device) if moved == "maps" else maps
+        scores = metric(network.to(device) if moved == "model" else network, images, moved_maps, **options)
+    else:
+        expected = metric(maps, masks)
+        scores = metric(maps.to(device) if moved == "maps" else maps, masks.to(device) if moved == "masks" else masks)
+    assert_equal(scores, expected)
+
+
+def test_fit_merge_and_save(prior, device, tmp_path):
+    moved = fit(model().to(device))
+    for name in ("diagonal", "class_diagonals", "patch_matrix", "image_moments"):
+        assert_equal(getattr(moved, name), getattr(prior, name))
+    merged = agop.merge([fit(model().to(device), zoo.images(4, seed=1)), fit(model(), zoo.images(5, seed=2))])
+    assert_equal(
+        merged.diagonal, agop.merge([fit(model(), zoo.images(n, seed=s)) for n, s in ((4, 1), (5, 2))]).diagonal
+    )
+    moved.save(tmp_path / "prior.safetensors")
+    assert torch.equal(agop.AGOP.load(tmp_path / "prior.safetensors").diagonal, moved.diagonal)
+
+
+@pytest.mark.parametrize("every", [1, "auto"])
+def test_hook_in_a_training_on_the_device(every, device):
+    def trained(where):
+        network = zoo.build("plain").to(where)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+        hook = agop.AGOPTrainingHook(network, every=every, only_correct=False, rank=2)
+        for seed in range(3):
+            images = zoo.images(4, seed=seed)
+            optimizer.zero_grad()
+            network(images.to(where)).square().mean().backward()
+            optimizer.step()
+            hook.step(images, torch.zeros(4, dtype=torch.int64))  # on the CPU
+        resumed = agop.AGOPTrainingHook(network, every=every, only_correct=False, rank=2)
+        resumed.load_state_dict(hook.state_dict())
+        return resumed.finalize()
+
+    assert_equal(trained(device).diagonal, trained("cpu").diagonal)
+
+
+def test_evaluate_and_sanity(prior, device):
+    images, masks = zoo.images(), zoo.images()[:, 0] > 0.7
+    table = agop.evaluate(model().to(device), images, masks, ["vanilla", "agop"], prior=prior)
+    expected = agop.evaluate(model(), images, masks, ["vanilla", "agop"], prior=prior)
+    for method in ("vanilla", "agop"):
+        assert_equal(table.scores[method]["energy"], expected.scores[method]["energy"])
+    assert not agop.sanity(model().to(device), images, "vanilla").model_independent
+
+
+def test_the_size_of_a_pass_is_that_of_the_models_device(device):
+    images = torch.zeros(2, 3, 64, 64)
+    assert rows_for(images, None, model().to(device)) == rows_for(images.to(device), None, None)
+    assert rows_for(images.to(device), None, model()) == rows_for(images, None, None)
