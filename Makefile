@@ -1,16 +1,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/ready
+# The package with its required libraries, and everything that the tests and the documentation need.
+PACKAGE := .venv/package
+READY := .venv/dev
 # Two worker processes with one thread each. A test file stays in one worker.
 TWO := -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check nightly hostile lint bench-speed pictures screenshots results clean
+.PHONY: help demo test check nightly hostile lint docs docs-serve bench-speed pictures photos screenshots results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(READY)  ## run the paper's first experiment and write its report (5 minutes on 2 cores)
+demo: $(PACKAGE)  ## run the paper's first experiment and write its report (5 minutes on 2 cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 	@$(BIN)/agop report runs/xai-tris > /dev/null
 	@echo "open runs/xai-tris/index.html"
@@ -18,7 +20,7 @@ demo: $(READY)  ## run the paper's first experiment and write its report (5 minu
 test: $(READY)  ## run the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO)
 
-check: $(READY) lint  ## run ruff, strict mypy, and all tests except the nightly ones, as in continuous integration
+check: $(READY) lint docs  ## run ruff, strict mypy, the documentation and all tests except the nightly ones, as in continuous integration
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly and not hostile"
 
 nightly: $(READY)  ## test ResNet-50 and ViT-B/16 at 224 px: every method within 4 GiB (40 minutes on 2 busy cores)
@@ -33,17 +35,28 @@ lint: $(READY)  ## run ruff and strict mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench-speed: $(READY)  ## measure the speed claims, as ratios (8 minutes)
+# In an empty folder: the tutorials write files.
+docs: $(READY)  ## build the documentation into site/, offline and strict; runs the tutorials (2 minutes)
+	cd $$(mktemp -d) && PYTHONPATH=$(CURDIR) OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 \
+		$(CURDIR)/$(BIN)/python -m mkdocs build --strict --quiet -f $(CURDIR)/mkdocs.yml
+
+docs-serve: docs  ## serve the documentation at http://127.0.0.1:8000, with search
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
+
+bench-speed: $(READY)  ## measure the speed claims, as ratios (12 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-pictures: $(READY)  ## update the README's example images (2 minutes)
+pictures: $(READY)  ## update the example images of the documentation (2 minutes)
 	$(BIN)/python examples/train_and_explain.py
 	cp demo/linear.png demo/translations_rotations.png docs/pictures/
 
-screenshots: $(READY) runs/xai-tris/rows.jsonl  ## update the README's screenshots; needs chromium (seconds after `make demo`)
+photos: $(READY)  ## update the README's picture of photographs (1 minute)
+	$(BIN)/python docs/make_photo_picture.py docs/pictures/photos.png
+
+screenshots: $(READY) runs/xai-tris/rows.jsonl  ## update the screenshots of the documentation; needs chromium (seconds after `make demo`)
 	$(BIN)/python docs/make_screenshots.py runs/xai-tris docs/pictures
 
-runs/xai-tris/rows.jsonl: | $(READY)
+runs/xai-tris/rows.jsonl: | $(PACKAGE)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
 # MNIST's idx files and photographs for the composite benchmark: make results DIGITS=FOLDER PHOTOS=FOLDER
@@ -67,13 +80,27 @@ results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 
 	$(BIN)/python docs/make_results.py runs docs
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png
 
-clean:  ## remove .venv, demo and runs
-	rm -rf .venv demo runs
+clean:  ## remove .venv, demo, runs and site
+	rm -rf .venv demo runs site
+
+# `.venv/installing` exists during an install. If one failed or was interrupted, the next one starts from an empty
+# environment: a killed pip may leave half a package behind.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+define new_venv
+	@if [ -e .venv/installing ]; then echo "the last install didn't finish: starting again"; rm -rf .venv; fi
+	@mkdir -p .venv && touch .venv/installing
+	$(PYTHON) -m venv .venv
+endef
+
+$(PACKAGE): pyproject.toml constraints.txt
+	$(new_venv)
+	$(PIP) -e .
+	@rm .venv/installing && touch $@
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(new_venv)
+	$(PIP) -e '.[dev]'
 	@# In a separate folder: this torchvision fails to import with some torch builds, and then breaks other libraries.
 	@# Tests that need torchvision or timm add the folder to their path.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/beside -c constraints.txt torchvision timm
-	@touch $@
+	$(PIP) --no-deps --upgrade --target .venv/beside torchvision timm
+	@rm .venv/installing && touch $(PACKAGE) $@

@@ -2,14 +2,15 @@
 
     python docs/make_results.py RUNS DOCS
 
-RUNS has xai-tris-10, xai-tris-agop, xor-signed and xor-once, and some of the other runs in PAGES: the page of a missing
-run isn't changed. xai-tris-untrained, composite-untrained and patch-speed.json add lines to a table.
+RUNS has some of the runs in PAGES and EXTRA, and patch-speed.json. Pages, tables and lines of missing runs are kept as
+they are in DOCS.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ PAGES = {
 }  # fmt: skip
 EXTRA = ("xor-signed", "xor-once", "xai-tris-untrained", "composite-untrained")
 MOST_UNTRAINED = 1.5
+# The tables of docs/results.md, in order.
+TABLES = ("TRUTHS", "ACCURACY", "RESTARTS", "DIFFERENCES", "BARS", "EVERYWHERE", "SIGNED", "CONVERGENCE")
 
 
 def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -194,28 +197,52 @@ def everywhere_table(runs: dict[str, Run]) -> list[str]:
     return grid(["scenario", "background", "masks", *ordered], lines)
 
 
-def overview(runs: dict[str, Run], speed: list[dict[str, Any]]) -> list[str]:
-    """The text of docs/results.md around its tables."""
-    tris, signed, once = (runs[name] for name in ("xai-tris-10", "xor-signed", "xor-once"))
-    about = published()
+def earlier_parts(page: str) -> dict[str, list[str]]:
+    """The parts of an earlier docs/results.md that come from runs."""
+    tables = [table.rstrip().split("\n") for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)]
+    command = re.findall(r"^(`agop bench xai-tris .*--masks signed.*`)\.$", page, re.MULTILINE)
+    return dict(zip(TABLES, tables, strict=True)) | {"SIGNED COMMAND": command}
+
+
+def merged(earlier: list[str], table: list[str], keys: int) -> list[str]:
+    """A table with the lines of an earlier one that it lacks. The first `keys` columns identify a line."""
+    parts = [[[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines] for lines in (earlier, table)]
+    head = list(dict.fromkeys([*parts[0][0], *parts[1][0]]))
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for names, _, *rows in parts:
+        lines |= {tuple(row[:keys]): dict(zip(names, row, strict=True)) for row in rows}
+    return grid(head, [[line.get(name, "–") for name in head] for line in lines.values()])
+
+
+def parts_of(runs: dict[str, Run]) -> dict[str, list[str]]:
+    """The parts of docs/results.md that need runs which are there."""
+    parts: dict[str, list[str]] = {}
+    if tris := runs.get("xai-tris-10"):
+        parts |= {"TRUTHS": truths_table(tris), "ACCURACY": accuracy_table(tris), "DIFFERENCES": differences(tris)}
+        parts |= {"CONVERGENCE": convergence_table(tris, CLEAN)}
+        if once := runs.get("xor-once"):
+            parts |= {"RESTARTS": restarts_table(once, tris)}
+        if signed := runs.get("xor-signed"):
+            parts |= {"SIGNED": signed_table(tris, signed), "SIGNED COMMAND": [f"`{signed.about.command}`"]}
+    return parts
+
+
+def overview(page: str, runs: dict[str, Run], speed: list[dict[str, Any]]) -> str:
+    """The text of docs/results.md around its tables, from an earlier page and the runs."""
+    about, earlier = published(), earlier_parts(page)
     text = Path(__file__).with_name("results_text.md").read_text(encoding="utf-8")
-    tables = {
-        "TRUTHS": truths_table(tris),
-        "ACCURACY": accuracy_table(tris),
-        "RESTARTS": restarts_table(once, tris),
-        "SIGNED": signed_table(tris, signed),
-        "SIGNED COMMAND": [f"`{signed.about.command}`"],
-        "DIFFERENCES": differences(tris),
+    everywhere = everywhere_table({name: runs[name] for name in PAGES if name in runs and name != "xai-tris-10"})
+    parts = earlier | parts_of(runs)
+    parts |= {
         "SOURCE": [f"{about['source']}, ±{about['reading_error']}"],
-        "BARS": bars_table(list(runs.values()), speed),
-        "EVERYWHERE": everywhere_table({name: runs[name] for name in PAGES if name in runs and name != "xai-tris-10"}),
-        "CONVERGENCE": convergence_table(tris, CLEAN),
+        "BARS": merged(earlier["BARS"], bars_table(list(runs.values()), speed), 2),
+        "EVERYWHERE": merged(earlier["EVERYWHERE"], everywhere, 3),
     }
-    for name, lines in tables.items():
+    for name, lines in parts.items():
         if f"{{{name}}}" not in text:
             raise SystemExit(f"docs/results_text.md has no place for {name}")
         text = text.replace(f"{{{name}}}", "\n".join(lines))
-    return [text]
+    return text
 
 
 def main() -> None:
@@ -239,7 +266,8 @@ def main() -> None:
         ]
         text = markdown(run) + "\n".join(more) + "\n"
         (docs / "results" / f"{page}.md").write_text(text, encoding="utf-8")
-    (docs / "results.md").write_text("\n".join(overview(runs, speed)), encoding="utf-8")
+    page = docs / "results.md"
+    page.write_text(overview(page.read_text(encoding="utf-8"), runs, speed), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -330,7 +330,7 @@ def test_timm_example_runs(tmp_path):
 
 def run_beside(command, **more):
     if not BESIDE.is_dir():
-        pytest.skip("torchvision and timm aren't installed: run `make .venv`")
+        pytest.skip("torchvision and timm aren't installed: run `make .venv/dev`")
     path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), str(HERE.parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **more)

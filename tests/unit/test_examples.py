@@ -12,13 +12,18 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("with_*.py"))
 
 def test_every_library_has_an_example_of_fewer_than_sixty_lines():
     libraries = [path.stem.removeprefix("with_") for path in EXAMPLES]
-    assert libraries == ["captum", "lightning", "quantus", "timm", "transformers"]
+    assert libraries == ["captum", "fiftyone", "lightning", "quantus", "timm", "transformers"]
     assert all(len(path.read_text().splitlines()) < 60 for path in EXAMPLES)
 
 
-# with_timm runs in tests/interop, with placeholders for operators that timm's torchvision may lack.
+# with_timm runs in tests/interop, with placeholders for operators that timm's torchvision may lack. with_fiftyone reads
+# the files of an audit: tests/unit/auditing/test_exports.py.
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem != "with_timm"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in EXAMPLES if path.stem not in ("with_timm", "with_fiftyone")],
+    ids=lambda path: path.stem,
+)
 def test_example_runs(path, tmp_path):
     process = subprocess.run(
         [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False,

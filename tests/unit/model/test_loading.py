@@ -289,7 +289,7 @@ BESIDE_TORCHVISION = """
 
 def test_torchvision_and_timm_models_load_and_a_broken_torchvision_affects_only_its_own(tmp_path):
     if not BESIDE.is_dir():
-        pytest.skip("torchvision and timm aren't installed: `make .venv` puts them next to the environment")
+        pytest.skip("torchvision and timm aren't installed: `make .venv/dev` puts them next to the environment")
     torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
     torch.save(ResNet18().state_dict(), tmp_path / "thousand.pth")
     path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), os.getcwd()]
