@@ -56,7 +56,7 @@ def audit(
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     if per_class < ENOUGH_IMAGES:
         raise InputError(f"per_class is {per_class}: give at least {ENOUGH_IMAGES}")
-    pool = read_pool(model, images, labels, per_class, seed, progress=progress)
+    pool = read_pool(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, pool.classes)
     subject = Subject.of(model, pool, batch_size)
     other = None if against is None else Subject.of(against, pool, batch_size)

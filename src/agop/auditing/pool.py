@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.errors import InputError
+from agop.errors import InputError, PriorError
 from agop.model.probe import check_images, check_model, number_of_classes
 from agop.model.targets import check_range, labels_for
+from agop.statistic.agop import AGOP
 from agop.statistic.fitting import images_and_labels
 from agop.system.progress import track
 
@@ -70,9 +71,19 @@ class Pool:
 
 
 def read_pool(
-    model: nn.Module, data: Tensor | Iterable[Any], labels: Any, per_class: int, seed: int, *, progress: bool
+    model: nn.Module,
+    data: Tensor | Iterable[Any],
+    labels: Any,
+    per_class: int,
+    seed: int,
+    prior: AGOP | None = None,
+    *,
+    progress: bool,
 ) -> Pool:
-    """At most `per_class` images of each class: a reservoir, so memory doesn't grow with the number of images."""
+    """At most `per_class` images of each class: a reservoir, so memory doesn't grow with the number of images.
+
+    The prior is checked with the first batch.
+    """
     check_model(model)
     generator = torch.Generator().manual_seed(seed)
     kept: list[list[_Sample]] = []
@@ -80,6 +91,7 @@ def read_pool(
     for images, classes, pictures in track(_batches(data, labels), "reading images", show=progress):
         if not kept:
             count = number_of_classes(model, images[:1])
+            _check_prior(prior, images, count)
             kept, seen = [[] for _ in range(count)], [0] * count
             room = max(2 * ENOUGH_IMAGES, min(per_class, _MOST_VALUES // (count * images[0].numel())))
             shape = images.shape[1:]
@@ -96,6 +108,18 @@ def read_pool(
             elif place < room:
                 kept[index][place] = (image.clone(), picture)
     return _pool(kept, seen)
+
+
+def _check_prior(prior: AGOP | None, images: Tensor, classes: int) -> None:
+    """Raise if the prior is for images of another shape, or has diagonals of another number of classes."""
+    if prior is None:
+        return
+    prior.check_shape(images)
+    if prior.class_diagonals is not None and len(prior.class_diagonals) != classes:
+        raise PriorError(
+            f"the prior has {len(prior.class_diagonals)} classes, the model {classes}: compute one for this model with "
+            "agop.fit(per_class=True)"
+        )
 
 
 def _pool(kept: list[list[_Sample]], seen: list[int]) -> Pool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 from agop.auditing.pool import Half
 from agop.auditing.stages import Stages
-from agop.errors import AGOPWarning, PriorError, warn
+from agop.errors import PriorError, warn
 from agop.model.targets import PREDICTED
 from agop.statistic.agop import AGOP
+from agop.statistic.agop_file import add_bytes
 from agop.statistic.fitting import fit
 from agop.statistic.merging import merge
+from agop.statistic.provenance import ImagesDigest
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,7 @@ class Priors:
             for odd, part in enumerate(half.where(order % 2 == odd) for odd in (0, 1))
         )
         if prior is None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", AGOPWarning)  # the halves share no images
-                prior = merge([first, second])
+            prior = merge([_named(first, half, 0), _named(second, half, 1)])
         return cls(prior, (first, second))
 
 
@@ -70,6 +70,18 @@ def check_prior(prior: AGOP | None, model: nn.Module, images: Tensor) -> None:
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
     if prior is not None:
         prior.check(model, images)
+
+
+def _named(prior: AGOP, half: Half, odd: int) -> AGOP:
+    """The prior with its images on record, so that `merge` knows that those at even and at odd places differ.
+
+    Equal numbers don't mean equal images: the gradients of a linear model are constant.
+    """
+    digest = hashlib.sha256(bytes([odd]))
+    add_bytes(digest, half.images)
+    name = digest.hexdigest()[:16]
+    data = replace(prior.provenance.data, pictures=ImagesDigest(prior.count, name, (name,)))
+    return replace(prior, provenance=replace(prior.provenance, data=data))
 
 
 @dataclass(frozen=True)

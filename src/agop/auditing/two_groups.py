@@ -16,7 +16,8 @@ from torch import Tensor
 
 # The smaller group has at least this share of the values, and at least this many.
 _LEAST_SHARE, _FEWEST = 0.08, 4
-_SIMULATED = 2000
+# Simulated samples, how many of them at once, and the share of them that makes the tail.
+_SIMULATED, _AT_ONCE, _TAIL = 20_000, 1000, 0.01
 _TINY = 1e-12
 
 
@@ -47,9 +48,18 @@ class Groups:
 
     @property
     def p(self) -> float:
-        """The probability of such a separation in as many values of a uniform distribution, which has no gap."""
-        mean, spread = _uniform(len(self.high))
-        return 0.5 * math.erfc((self.separation - mean) / spread / math.sqrt(2))
+        """The probability of such a separation in as many values of a uniform distribution, which has no gap.
+
+        Up to the 99th percentile of simulated separations, it is the share above this one. Beyond, it falls like a
+        power of the separation.
+        """
+        simulated = _uniform(len(self.high))
+        above = len(simulated) - int(np.searchsorted(simulated, self.separation))
+        if above >= _TAIL * len(simulated):
+            return (1 + above) / (1 + len(simulated))
+        start = simulated[-int(_TAIL * len(simulated)) :]
+        excess = float(np.log(start / start[0]).mean())
+        return _TAIL * float(start[0] / self.separation) ** (1 / excess)
 
 
 def separations(columns: Tensor) -> Tensor:
@@ -57,12 +67,12 @@ def separations(columns: Tensor) -> Tensor:
     return torch.from_numpy(_split(np.sort(columns.double().T.numpy(), axis=1))[0])
 
 
-@lru_cache(maxsize=16)
-def _uniform(count: int) -> tuple[float, float]:
-    """Mean and standard deviation of the separation of uniform values."""
-    values = np.sort(np.random.default_rng(0).random((_SIMULATED, count)), axis=1)
-    separation = _split(values)[0]
-    return float(separation.mean()), float(separation.std())
+@lru_cache(maxsize=64)
+def _uniform(count: int) -> NDArray[np.float64]:
+    """The separations (S,) of samples of uniform values, sorted."""
+    random = np.random.default_rng(0)
+    parts = [np.sort(random.random((_AT_ONCE, count)), axis=1) for _ in range(_SIMULATED // _AT_ONCE)]
+    return np.sort(np.concatenate([_split(part)[0] for part in parts]))
 
 
 def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
