@@ -18,10 +18,6 @@ from agop.model.layers import Layer
 from agop.model.probe import check_images, probing, rows_for
 from agop.model.targets import Target, check_output, check_range, target_indices
 from agop.statistic.agop import AGOP
-from agop.statistic.provenance import TRAINING
-
-# Accuracy below this multiple of 1 / number of classes is about chance; that of few images isn't judged.
-_CHANCE, _FEW = 1.2, 50
 
 
 @overload
@@ -160,14 +156,11 @@ def _check_prior(
 def _warn_if_at_chance(prior: AGOP) -> None:
     """Without training, a map can look like that of a trained model: it shows what is bright in the image."""
     provenance = prior.provenance
-    accuracy, classes = provenance.accuracy, provenance.classes
-    # The accuracy during a training says little about that of the model now.
-    if provenance.kind == TRAINING or accuracy is None or classes is None or (provenance.labelled or 0) < _FEW:
-        return
-    if accuracy < _CHANCE / classes:
+    if provenance.at_chance:
         warn(
-            f"the model classified {accuracy:.0%} of the prior's images correctly, about as by chance with {classes} "
-            "classes: maps show what stands out in the image; check the weights and the preprocessing, or train longer"
+            f"the model classified {provenance.accuracy:.0%} of the prior's images correctly, about as by chance with "
+            f"{provenance.classes} classes: it has learned nothing to show. Maps of agop are even, those of "
+            "other methods show what stands out in the image; check the weights and the preprocessing, or train longer"
         )
 
 

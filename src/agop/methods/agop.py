@@ -22,6 +22,8 @@ from agop.statistic.agop import ENOUGH_SAMPLES
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
 # The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
 _EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
+# It falls from there to 0 while the overlap of V and the patch map rises from 0.62 to 0.72.
+_APART, _OVERLAPPING = 0.62, 0.72
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 
@@ -32,13 +34,18 @@ class WhereWhatWhich(ReferenceMethod):
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
       gradients move with the object, V is nearly even and takes no part: its unevenness
-      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V of fewer than 100 samples
-      is uneven by chance and takes no part either.
+      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V is also uneven where
+      objects only tend to lie in one region, and then the patterns of the image show where they are. So c is
+      multiplied by clip((0.72 − a) / 0.1, 0, 1), where the overlap a is the probability that a pixel drawn from V² has
+      a larger patch map than one drawn at random. V of fewer than 100 samples is uneven by chance and takes no part.
     - what: the mean of ‖S^½ (o_p − mean o)‖ over the patches p that contain the pixel, the patterns of the first layer
       on which it relies. Needs a prior with a patch matrix.
     - which, fine: the mean of |(x − b) · ∂f/∂x| on paths from reference images b, as in agop-expected. The references
       are those of the prior (drawn from its mean and standard deviation of each pixel) unless `references` are passed.
     - which, coarse: GradCAM of the last block of feature maps (or `layer`), if its map has at least 7×7 values.
+
+    A model that is at chance on the prior's images has learned nothing to show. Its map is even: otherwise it would show
+    what stands out in the image.
 
     V and S are half those of the target's class if the prior has enough samples of it. `what` replaces the second
     factor by a control: activation-norm (the same without S), sobel, or mean-difference, |x − mean of the training|.
@@ -47,7 +54,7 @@ class WhereWhatWhich(ReferenceMethod):
     name: ClassVar[str] = "agop"
     needs_prior: ClassVar[bool] = True
     layer_is_optional: ClassVar[bool] = True
-    what: str = WHAT[0]
+    what: str = "patch-matrix"
     layer: Layer = None
 
     def __post_init__(self) -> None:
@@ -62,33 +69,36 @@ class WhereWhatWhich(ReferenceMethod):
         """The factors that take part, each (N,H,W) with a maximum of 1 in every image."""
         classes = job.classes
         job = replace(job, targets=classes)
+        if job.prior.provenance.at_chance:
+            return {"where": torch.ones_like(job.images[:, 0])}
         which = sum_channels(self.mean_term(job, torch.abs))
+        patterns = None if job.prior.patch_matrix is None else class_patch_maps(job, classes, centred=True)
         factors = {
-            "where": self._where(job, classes),
-            "what": self._what(job, classes),
+            "where": self._where(job, classes, patterns),
+            "what": self._what(job, patterns),
             "which": which,
             "class map": self._class_map(job),
         }
         return {name: _scaled(maps.to(which)) for name, maps in factors.items() if maps is not None}
 
-    def _where(self, job: Job, classes: Tensor) -> Tensor | None:
+    def _where(self, job: Job, classes: Tensor, patterns: Tensor | None) -> Tensor | None:
         if job.prior.count < ENOUGH_SAMPLES:
             return None
         weights = job.prior.weights_for(classes).mean(dim=1)
         unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
         exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)
+        if patterns is not None:
+            exponent = exponent * ((_OVERLAPPING - overlap(weights, patterns)) / (_OVERLAPPING - _APART)).clamp(0, 1)
         return weights ** exponent[:, None, None]
 
-    def _what(self, job: Job, classes: Tensor) -> Tensor | None:
+    def _what(self, job: Job, patterns: Tensor | None) -> Tensor | None:
         if self.what == "sobel":
             return edges(job.images)
         if self.what == "mean-difference":
             return sum_channels(job.images - job.references.mean(dim=0))
-        if job.prior.patch_matrix is None:
-            return None
-        if self.what == "activation-norm":
+        if self.what == "activation-norm" and patterns is not None:
             return patch_maps(job.probe, job.images, prior_layer(job), centred=True)
-        return class_patch_maps(job, classes, centred=True)
+        return patterns
 
     def _class_map(self, job: Job) -> Tensor | None:
         """GradCAM's maps; 1 for an image without evidence. None if the model has no maps, or only coarse ones."""
@@ -104,6 +114,13 @@ class WhereWhatWhich(ReferenceMethod):
         maps = weighted_maps(job, layer, mean_gradient)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
+
+
+def overlap(weights: Tensor, maps: Tensor) -> Tensor:
+    """The probability (N,) that a pixel drawn from weights² (N,H,W) has a larger map (N,H,W) than one drawn at random."""
+    ranks = maps.to(weights).flatten(1).argsort(dim=1).argsort(dim=1)
+    shares = weights.flatten(1).square()
+    return (shares * ranks).sum(dim=1) / shares.sum(dim=1) / max(1, ranks.shape[1] - 1)
 
 
 def _scaled(maps: Tensor) -> Tensor:

@@ -15,6 +15,8 @@ FORMAT = 2
 EARLIER_FORMATS = (1,)
 TRAINING = "training-accumulated"
 CHECKPOINT = "one checkpoint"
+# Accuracy below this multiple of 1 / number of classes is about chance; that of few images isn't judged.
+_CHANCE, _FEW = 1.2, 50
 
 T = TypeVar("T")
 Plain = bool | int | float | str | None
@@ -99,6 +101,16 @@ class Provenance(_Record):
     def accuracy(self) -> float | None:
         """Share of the labelled samples that the model classified correctly; None without labels."""
         return self.correct / self.labelled if self.labelled and self.correct is not None else None
+
+    @property
+    def at_chance(self) -> bool:
+        """True if the model classified its samples about as by chance.
+
+        False if that isn't known: the accuracy during training says little about that of the model now.
+        """
+        if self.kind == TRAINING or self.accuracy is None or self.classes is None or (self.labelled or 0) < _FEW:
+            return False
+        return self.accuracy < _CHANCE / self.classes
 
     @property
     def output(self) -> str:
