@@ -28,6 +28,14 @@ class Mean:
         error = float(means.std() / math.sqrt(len(means))) if len(means) > 1 else math.inf
         return cls(float(means.mean()), error, len(means))
 
+    def minus(self, other: Mean) -> Mean:
+        """The difference of two independent means, with Welch's degrees of freedom."""
+        error, groups = math.hypot(self.error, other.error), min(self.groups, other.groups)
+        if groups > 1 and error > 0:
+            parts = ((mean.error / error) ** 4 / (mean.groups - 1) for mean in (self, other))
+            groups = int(1 / sum(parts)) + 1
+        return Mean(self.value - other.value, error, groups)
+
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval."""

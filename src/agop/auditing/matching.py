@@ -10,6 +10,8 @@ from torch.nn.functional import avg_pool2d, conv2d
 
 # Correlation from which two patches look the same.
 ALIKE = 0.75
+# Share of images in which a patch that isn't there may look less alike.
+_USUAL = 0.95
 
 
 def cut(images: Tensor, corners: Tensor, side: int) -> Tensor:
@@ -19,9 +21,16 @@ def cut(images: Tensor, corners: Tensor, side: int) -> Tensor:
     return images[torch.arange(len(images))[:, None, None], :, rows, columns].movedim(-1, 1)
 
 
-def share_alike(images: Tensor, patches: Tensor) -> float:
-    """Share of images (N,C,H,W) in which a place looks like one of the patches (T,C,h,w)."""
-    return float((best_matches(images, patches).correlation.amax(dim=0) >= ALIKE).double().mean())
+def share_alike(images: Tensor, patches: Tensor, usual: Tensor) -> float:
+    """Share of images (N,C,H,W) in which a place looks like one of the patches (T,C,h,w).
+
+    It must look more like it than 95 % of the images look like one of the `usual` patches (U,C,h,w), which come from
+    the first U images: a small patch looks like some place of every image.
+    """
+    by_chance = best_matches(images, usual).correlation
+    by_chance[:, : len(usual)].fill_diagonal_(-1)  # a patch is in its own image
+    level = max(ALIKE, float(by_chance.amax(dim=0).quantile(_USUAL)))
+    return float((best_matches(images, patches).correlation.amax(dim=0) >= level).double().mean())
 
 
 @dataclass(frozen=True)

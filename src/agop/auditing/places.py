@@ -49,7 +49,7 @@ def scan(predictor: Predictor, asked: Asked, class_index: int, generator: torch.
     """
     size = (asked.half.images.shape[2], asked.half.images.shape[3])
     donors = evenly(asked.members(class_index), _SCAN_DONORS, generator)
-    pairs = asked.crossed(class_index, donors, 2, generator)
+    pairs = asked.crossed(class_index, donors, asked.hosts(class_index, 2, generator))
     clear = []
     for place in windows(size):
         changed = change(predictor, pairs, Transplant(place.region(size)))
@@ -71,7 +71,7 @@ def outstanding(prior: AGOP, halves: Sequence[AGOP], images: Half) -> Tensor:
     contrast = _contrast(_log_maps(prior), edges)
     first, second = (_log_maps(half) for half in halves)
     noise = (_contrast(first, edges) - _contrast(second, edges)) / 2
-    return contrast / noise.nan_to_num().square().mean().sqrt().clamp_min(1e-12)
+    return contrast / noise[~noise.isnan()].square().mean().sqrt().clamp_min(1e-12)
 
 
 def standout_regions(standout: Tensor) -> list[Tensor]:

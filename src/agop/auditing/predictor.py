@@ -55,14 +55,17 @@ class Asked:
         count = min(count, len(others))
         return Pairs(self, class_index, evenly(others, count, generator), evenly(donors, count, generator))
 
-    def crossed(self, class_index: int, donors: Tensor, hosts: int, generator: torch.Generator) -> Pairs:
-        """Every donor with the same hosts, half of them of the class, half of others; by donor.
+    def hosts(self, class_index: int, count: int, generator: torch.Generator) -> Tensor:
+        """Images to paste into, half of them of the class, half of others.
 
         What merely hides the object lowers the log-odds of the class in its own images and raises them in others.
         """
-        own = evenly(self.members(class_index), (hosts + 1) // 2, generator)
-        chosen = torch.cat([own, evenly(self.others(class_index), hosts // 2, generator)])
-        return Pairs(self, class_index, chosen.repeat(len(donors)), donors.repeat_interleave(len(chosen)))
+        own = evenly(self.members(class_index), (count + 1) // 2, generator)
+        return torch.cat([own, evenly(self.others(class_index), count // 2, generator)])
+
+    def crossed(self, class_index: int, donors: Tensor, hosts: Tensor) -> Pairs:
+        """Every donor with the same hosts, by donor."""
+        return Pairs(self, class_index, hosts.repeat(len(donors)), donors.repeat_interleave(len(hosts)))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from agop.auditing.grouping import Rule
 from agop.auditing.matching import share_alike
 from agop.auditing.moving_patches import patch_proposals
 from agop.auditing.places import control_boxes, outstanding, region_proposals, scan
@@ -84,15 +85,13 @@ class Search:
         proposals += property_proposals(index, self.size)
         return [self._screened(proposal) for proposal in proposals]
 
-    def _screened(self, proposal: Proposal) -> Screening:
+    def _screened(self, proposal: Proposal, rule: Rule | None = None, keep: Tensor | None = None) -> Screening:
         generator = self._generator(proposal.class_index, 1)
-        return screen(self.predictor, self.proposing, proposal, _SCREEN_HOSTS, generator)
+        return screen(self.predictor, self.proposing, proposal, _SCREEN_HOSTS, generator, rule, keep)
 
     def screened_again(self, trial: Trial) -> Screening:
         """What was tested, screened by its rule on the first half."""
-        generator = self._generator(trial.proposal.class_index, 1)
-        rule = trial.screening.rule
-        return screen(self.predictor, self.proposing, trial.proposal, _SCREEN_HOSTS, generator, rule, trial.keep)
+        return self._screened(trial.proposal, trial.screening.rule, trial.keep)
 
     def _patches(self, index: int) -> list[PatchProposal]:
         half, members = self.proposing.half, self.proposing.members(index)
@@ -134,10 +133,7 @@ class Search:
         """The screening of a property outside a region."""
         region = part.proposal.region
         keep = None if region is None else self._around(region)
-        generator = self._generator(screening.proposal.class_index, 1)
-        return screen(
-            self.predictor, self.proposing, screening.proposal, _SCREEN_HOSTS, generator, screening.rule, keep
-        )
+        return self._screened(screening.proposal, screening.rule, keep)
 
     def _around(self, region: Tensor) -> Tensor:
         """The region (H,W) with a margin."""
@@ -159,20 +155,24 @@ class Search:
         tested = screen(self.predictor, self.testing, proposal, _TEST_HOSTS, generator, screening.rule, kept)
         if tested.p >= LEVEL or tested.gap < _GAP:
             return None
-        elsewhere = max(
-            groups_elsewhere(self.predictor, self.testing, tested, _SCREEN_HOSTS, generator), self._moves(tested)
-        )
-        p_share = p_more_often(self.predictor, self.testing, tested, _SCREEN_HOSTS, generator, kept)
+        elsewhere = max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
+        p_share = p_more_often(self.predictor, self.testing, tested, generator, kept)
         return run_trial(self.predictor, self.testing, tested, _TEST_PAIRS, elsewhere, p_share, generator, kept)
 
     def _moves(self, screening: Screening) -> float:
-        """Share of the images without the region's pattern that have it at another place: the object itself."""
+        """Share of the images without the region's pattern that have it at another place: the object itself.
+
+        Compared with what this place looks like in images without the pattern.
+        """
         if screening.proposal.region is None:
             return 0.0
-        box, images = box_of(screening.proposal.region), self.testing.half.images
-        clearest = screening.members[screening.responses.argsort(descending=True)[:_TEMPLATES]]
-        patches = images[clearest][:, :, box.top : box.bottom, box.left : box.right]
-        return share_alike(images[screening.members[~screening.contains]], patches)
+        box, order = box_of(screening.proposal.region), screening.responses.argsort(descending=True)
+        contains, images = screening.contains[order], self.testing.half.images[screening.members[order]]
+        containing, without = images[contains], images[~contains].flip(0)
+        patches, usual = (
+            each[:_TEMPLATES, :, box.top : box.bottom, box.left : box.right] for each in (containing, without)
+        )
+        return share_alike(without, patches, usual)
 
     def _distinct(self, passed: Sequence[Screening]) -> list[Screening]:
         """The regions, refined, without those that overlap one with a larger effect or are a part of the border."""

@@ -12,6 +12,7 @@ from agop.auditing.intervals import Mean, p_share_above
 from agop.auditing.predictor import Asked, Pairs, Predictor, change, evenly
 from agop.auditing.proposals import Proposal
 from agop.auditing.two_groups import Groups
+from agop.interventions import Intervention
 
 # An effect matters if P(class) rises by this much more than with the strongest control.
 MARGIN = 0.05
@@ -25,8 +26,8 @@ _HALF = 0.5
 class Screening:
     """A proposal with the response (M,) of the model to each image of the class, and two groups of these images.
 
-    The response is the mean change of the log-odds of the class in the same few images. `contains` (M,) marks the
-    images that contain it, by the rule; `border` is the value between the groups.
+    The response is the mean change of the log-odds of the class in the same few images, the `hosts`. `contains` (M,)
+    marks the images that contain it, by the rule; `border` is the value between the groups.
     """
 
     proposal: Proposal
@@ -37,6 +38,7 @@ class Screening:
     separation: float
     p: float
     border: float
+    hosts: Tensor
 
     @property
     def carriers(self) -> Tensor:
@@ -72,11 +74,15 @@ class Trial:
     control_turned: float
     elsewhere: float
     p_share: float
-    pairs: int
     hosts: Tensor
     donors: Tensor
     changes: Tensor
     keep: Tensor | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs of images."""
+        return len(self.hosts)
 
     @property
     def proposal(self) -> Proposal:
@@ -109,13 +115,13 @@ def screen(
     Without a rule, the one with the clearest groups is chosen.
     """
     members = asked.members(proposal.class_index)
-    pairs = asked.crossed(proposal.class_index, members, hosts, generator)
-    changed = change(predictor, pairs, proposal.intervention(pairs), keep)
-    responses = changed.log_odds.reshape(len(members), -1).mean(dim=1)
+    same = asked.hosts(proposal.class_index, hosts, generator)
+    pairs = asked.crossed(proposal.class_index, members, same)
+    responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
     rule = rule or clearest_rule(responses, statistics)
     contains, groups = rule.split(responses, statistics)
-    return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border)
+    return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border, same)
 
 
 def run_trial(
@@ -150,18 +156,18 @@ def trial_on(
     main = change(predictor, pairs, proposal.intervention(pairs), keep)
     without = pairs.with_donors(screening.members[~screening.contains], generator)
     others = pairs.with_donors(pairs.asked.others(pairs.class_index), generator)
-    controls = [change(predictor, each, proposal.intervention(each), keep) for each in (without, others)]
-    strongest = max(controls, key=lambda control: control.mean)
+    controls = [(change(predictor, each, proposal.intervention(each), keep), each.donors) for each in (without, others)]
+    strongest, donors = max(controls, key=lambda control: control[0].mean)
+    effect = Mean.over_groups(main.probability, pairs.donors)
     return Trial(
         screening,
-        Mean.over_groups(main.probability, pairs.donors),
+        effect,
         strongest.mean,
-        Mean.over_groups(main.probability - strongest.probability, pairs.donors),
+        effect.minus(Mean.over_groups(strongest.probability, donors)),
         main.turned_share,
         strongest.turned_share,
         elsewhere,
         p_share,
-        len(pairs.hosts),
         pairs.hosts,
         pairs.donors,
         main.probability,
@@ -169,38 +175,36 @@ def trial_on(
     )
 
 
-def groups_elsewhere(
-    predictor: Predictor, asked: Asked, screening: Screening, hosts: int, generator: torch.Generator
-) -> float:
+def groups_elsewhere(predictor: Predictor, asked: Asked, screening: Screening, keep: Tensor | None = None) -> float:
     """Share of other places of equal size where images of the class form two groups with half of the gap or more.
 
     An object that moves is inside a region or not, at every place.
     """
-    pairs = asked.crossed(screening.proposal.class_index, screening.members, hosts, generator)
+    pairs = asked.crossed(screening.proposal.class_index, screening.members, screening.hosts)
     places = screening.proposal.controls(pairs)
-    if not places:
-        return 0.0
-    changes = [change(predictor, pairs, place).log_odds.reshape(len(screening.members), -1) for place in places]
-    groups = [Groups.of(changed.mean(dim=1)) for changed in changes]
-    return sum(each.p < LEVEL and each.gap > screening.gap / 2 for each in groups) / len(places)
+    groups = [Groups.of(_responses(predictor, pairs, screening.hosts, place, keep)) for place in places]
+    return sum(each.p < LEVEL and each.gap > screening.gap / 2 for each in groups) / max(1, len(places))
 
 
 def p_more_often(
-    predictor: Predictor,
-    asked: Asked,
-    screening: Screening,
-    hosts: int,
-    generator: torch.Generator,
-    keep: Tensor | None = None,
+    predictor: Predictor, asked: Asked, screening: Screening, generator: torch.Generator, keep: Tensor | None = None
 ) -> float:
-    """The p value of its share in the class, against as many images of other classes.
+    """The p value of its share in the class, against as many images of other classes, pasted into the same hosts.
 
     A pattern that all classes have equally often may still change predictions, but it doesn't stand for a class.
     """
     proposal = screening.proposal
     others = evenly(asked.others(proposal.class_index), len(screening.members), generator)
-    pairs = asked.crossed(proposal.class_index, others, hosts, generator)
-    responses = change(predictor, pairs, proposal.intervention(pairs), keep).log_odds.reshape(len(others), -1)
+    pairs = asked.crossed(proposal.class_index, others, screening.hosts)
+    responses = _responses(predictor, pairs, screening.hosts, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[others]).double()
-    having = screening.rule.contained(screening.border, responses.mean(dim=1), statistics)
+    having = screening.rule.contained(screening.border, responses, statistics)
     return p_share_above(int(screening.contains.sum()), int(having.sum()), len(others))
+
+
+def _responses(
+    predictor: Predictor, pairs: Pairs, hosts: Tensor, intervention: Intervention, keep: Tensor | None
+) -> Tensor:
+    """Mean change of the log-odds (M,) for each donor, of pairs of every donor with the same hosts."""
+    changes = change(predictor, pairs, intervention, keep).log_odds
+    return changes.reshape(-1, len(hosts)).mean(dim=1)

@@ -57,9 +57,9 @@ class Groups:
         above = len(simulated) - int(np.searchsorted(simulated, self.separation))
         if above >= _TAIL * len(simulated):
             return (1 + above) / (1 + len(simulated))
-        start = simulated[-int(_TAIL * len(simulated)) :]
-        excess = float(np.log(start / start[0]).mean())
-        return _TAIL * float(start[0] / self.separation) ** (1 / excess)
+        tail = simulated[-int(_TAIL * len(simulated)) :]
+        excess = float(np.log(tail / tail[0]).mean())
+        return _TAIL * math.exp(-math.log(self.separation / tail[0]) / excess)
 
 
 def separations(columns: Tensor) -> Tensor:

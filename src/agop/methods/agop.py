@@ -44,8 +44,8 @@ class WhereWhatWhich(ReferenceMethod):
       are those of the prior (drawn from its mean and standard deviation of each pixel) unless `references` are passed.
     - which, coarse: GradCAM of the last block of feature maps (or `layer`), if its map has at least 7×7 values.
 
-    A model that is at chance on the prior's images has learned nothing to show. Its map is even: otherwise it would show
-    what stands out in the image.
+    A model that is at chance on the prior's images has learned nothing to show. Its map is even: otherwise it would
+    show what stands out in the image.
 
     V and S are half those of the target's class if the prior has enough samples of it. `what` replaces the second
     factor by a control: activation-norm (the same without S), sobel, or mean-difference, |x − mean of the training|.
@@ -117,7 +117,7 @@ class WhereWhatWhich(ReferenceMethod):
 
 
 def overlap(weights: Tensor, maps: Tensor) -> Tensor:
-    """The probability (N,) that a pixel drawn from weights² (N,H,W) has a larger map (N,H,W) than one drawn at random."""
+    """The probability (N,) that a pixel drawn from weights² (N,H,W) has a larger map (N,H,W) than a random pixel."""
     ranks = maps.to(weights).flatten(1).argsort(dim=1).argsort(dim=1)
     shares = weights.flatten(1).square()
     return (shares * ranks).sum(dim=1) / shares.sum(dim=1) / max(1, ranks.shape[1] - 1)

@@ -24,9 +24,9 @@ def trial(proposal):
     """Every second image of the class "contains" it."""
     members = torch.arange(20) + 20 * proposal.class_index
     contains = torch.arange(20) % 2 == 0
-    screening = Screening(proposal, members, contains.double(), Rule(None, True), contains, 9.0, 0.0, 0.5)
+    screening = Screening(proposal, members, contains.double(), Rule(None, True), contains, 9.0, 0.0, 0.5, members[:4])
     mean, nothing = Mean(0.5, 0.01, 10), torch.zeros(0)
-    return Trial(screening, mean, 0.0, mean, 0.5, 0.0, 0.0, 0.0, 20, nothing, nothing, nothing)
+    return Trial(screening, mean, 0.0, mean, 0.5, 0.0, 0.0, 0.0, nothing, nothing, nothing)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

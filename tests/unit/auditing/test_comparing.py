@@ -98,11 +98,11 @@ def test_verdicts(difference, before, after, expected):
     (proposal, *_) = property_proposals(0, (16, 16))
 
     nothing = torch.zeros(0)
-    screening = Screening(proposal, nothing, nothing, Rule(None, True), nothing, 5.0, 0.0, 0.0)
+    screening = Screening(proposal, nothing, nothing, Rule(None, True), nothing, 5.0, 0.0, 0.0, nothing)
 
     def trial(effect):
         mean = Mean(effect, 0.01, 100)
-        return Trial(screening, mean, 0.0, mean, effect, 0.0, 0.0, 0.0, 100, nothing, nothing, nothing)
+        return Trial(screening, mean, 0.0, mean, effect, 0.0, 0.0, 0.0, nothing, nothing, nothing)
 
     assert verdict(Mean(difference, 0.02, 100), trial(before), trial(after)) == expected
 

@@ -36,3 +36,13 @@ def test_mean_without_variance():
     single = Mean.over_groups(torch.tensor([0.5]), torch.tensor([0]))
     assert single.p_above(0.1) == 1
     assert single.interval == (-math.inf, math.inf)
+
+
+def test_difference_of_means_is_welchs():
+    first, second = Mean(3.0, 0.3, 10), Mean(1.0, 0.4, 5)
+    difference = first.minus(second)
+    freedom = (0.09 + 0.16) ** 2 / (0.09**2 / 9 + 0.16**2 / 4)  # 8.57
+    assert (difference.value, difference.error) == (2.0, pytest.approx(0.5))
+    assert difference.groups == int(freedom) + 1
+    assert first.minus(Mean(1.0, math.inf, 1)).p_above(0.0) == 1
+    assert Mean(1.0, 0.0, 4).minus(Mean(0.0, 0.0, 9)).p_above(0.05) == 0
