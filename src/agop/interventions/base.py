@@ -35,6 +35,10 @@ class Intervention(ABC):
     def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
         """The changed images (N,C,H,W): the hosts with something of their donors, or the reverse if it removes."""
 
+    def of(self, pairs: slice) -> Intervention:
+        """The same for a part of the pairs of hosts and donors."""
+        return self
+
     def statistics(self, images: Tensor) -> Tensor:
         """Numbers (N,F) that describe what is taken from images (N,C,H,W); by default none."""
         return images.new_zeros(len(images), 0)

@@ -26,7 +26,8 @@ class Colour(Intervention):
 
     def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
         (low, high), (new_low, new_high) = (_levels(images, (_ENDS, 1 - _ENDS)) for images in (hosts, donors))
-        scale = (new_high - new_low) / (high - low).clamp_min(_CONSTANT)
+        contrast = high - low
+        scale = torch.where(contrast < _CONSTANT, 1, (new_high - new_low) / contrast.clamp_min(_CONSTANT))
         return (hosts - low[:, :, None, None]) * scale[:, :, None, None] + new_low[:, :, None, None]
 
     def statistics(self, images: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -15,19 +15,27 @@ from agop.interventions.base import Intervention
 class TransplantElsewhere(Intervention):
     """Paste a square patch of each image of the class into another image at a random place.
 
-    `corners` (N,2) are the top left corners of the patches in the donors. The seed chooses the places.
+    `corners` (N,2) are the top left corners of the patches in the donors. The seed chooses the places, unless `shares`
+    (N,2) says how far down and right they are, in 0..1.
     """
 
     name: ClassVar[str] = "transplant-elsewhere"
     corners: Tensor
     side: int
     seed: int = 0
+    shares: Tensor | None = None
+
+    def of(self, pairs: slice) -> TransplantElsewhere:
+        return replace(self, corners=self.corners[pairs], shares=self._shares(len(self.corners))[pairs])
+
+    def _shares(self, count: int) -> Tensor:
+        if self.shares is not None:
+            return self.shares
+        return torch.rand(count, 2, generator=torch.Generator().manual_seed(self.seed))
 
     def places(self, count: int, height: int, width: int) -> Tensor:
         """Top left corners (N,2) of the places in the hosts."""
-        generator = torch.Generator().manual_seed(self.seed)
-        shares = torch.rand(count, 2, generator=generator)
-        return (shares * torch.tensor([height - self.side + 1, width - self.side + 1])).long()
+        return (self._shares(count) * torch.tensor([height - self.side + 1, width - self.side + 1])).long()
 
     def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
         count, _, height, width = hosts.shape

@@ -90,6 +90,14 @@ def test_colour_of_constant_images_is_the_donors_darkest_level():
     assert torch.allclose(changed, torch.full((1, 1, 4, 4), 0.25))
 
 
+def test_colour_of_sparse_images_stays_in_range():
+    """A few bright pixels on black: 99 % of the pixels are equal, so there is no contrast to scale."""
+    host = torch.zeros(1, 1, 20, 20)
+    host[0, 0, 4, 4] = 1
+    changed = interventions.Colour().changed(host, torch.rand(1, 1, 20, 20))
+    assert changed.abs().max() <= 2
+
+
 def test_statistics_of_transplant_are_pixels_minus_their_neighbourhood(pair):
     images = pair[0]
     measured = interventions.Transplant(REGION).statistics(images)
