@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from agop.auditing.matching import ALIKE, best_matches
+from agop.auditing.proposals import PatchProposal
 from agop.auditing.regions import overlap
 from agop.auditing.trial import Trial
 
@@ -27,6 +29,8 @@ def _same(first: Trial, second: Trial) -> bool:
     a, b = first.proposal, second.proposal
     if a.kind != b.kind or a.class_index == b.class_index:
         return False
+    if isinstance(a, PatchProposal) and isinstance(b, PatchProposal):
+        return float(best_matches(a.template[None], b.template[None]).correlation) >= ALIKE
     return a.region is None or b.region is None or overlap(a.region, b.region) > 0
 
 

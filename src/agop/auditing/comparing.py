@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 
 from agop.auditing.examining import Examined
 from agop.auditing.finding import Finding, class_label, subject_in_words
-from agop.auditing.intervals import Mean
+from agop.auditing.intervals import Mean, finite
 from agop.auditing.predictor import Pairs
 from agop.auditing.proposals import PATCH
 from agop.auditing.regions import overlap
@@ -50,7 +49,7 @@ class Compared:
             "effect": self.effect,
             "other_effect": self.other_effect,
             "difference": self.difference,
-            "interval": [end if math.isfinite(end) else None for end in self.interval],
+            "interval": [finite(end) for end in self.interval],
             "verdict": self.verdict,
             "sentence": self.sentence,
         }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from agop.auditing.absences import without_absences
 from agop.auditing.containing import Containing
@@ -62,8 +62,20 @@ class Subject:
     @property
     def accuracy(self) -> float:
         """Share of the images that are classified correctly."""
-        right = [asked.before.argmax(dim=1) == asked.half.labels for asked in (self.proposing, self.testing)]
-        return float(torch.cat(right).double().mean())
+        return float(self._right()[0].double().mean())
+
+    @property
+    def accuracy_by_class(self) -> float:
+        """Mean accuracy of the classes: a model that always predicts the largest class isn't better than chance."""
+        right, labels = self._right()
+        classes = set(labels.tolist())
+        return sum(float(right[labels == index].double().mean()) for index in classes) / len(classes)
+
+    def _right(self) -> tuple[Tensor, Tensor]:
+        """Which images (N,) are classified correctly, and their labels (N,)."""
+        halves = (self.proposing, self.testing)
+        labels = torch.cat([asked.half.labels for asked in halves])
+        return torch.cat([asked.before.argmax(dim=1) for asked in halves]) == labels, labels
 
 
 @dataclass(frozen=True)
@@ -125,7 +137,7 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
     contained = Containing.of(search.testing.half, screening).joined(Containing.of(search.proposing.half, first))
     maps = explain(
         search.model, contained.ranked, "agop-weighted", search.priors.whole, proposal.class_index,
-        batch_size=search.predictor.rows, nan="skip",
+        batch_size=search.predictor.rows, nan="skip", output=search.priors.whole.provenance.output,
     )  # fmt: skip
     return Finding(
         proposal.kind,

@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from agop.auditing.finding import Finding
-from agop.auditing.regions import box_of
 from agop.system.csv_table import csv_table
 from agop.system.files import write_atomically
 
@@ -44,8 +43,7 @@ def write_exports(folder: Path, findings: Sequence[Finding], names: Sequence[str
 
 
 def _finding_row(number: int, finding: Finding, names: Sequence[str]) -> list[Any]:
-    box = None if finding.region is None else box_of(finding.region)
-    ends = [None] * 4 if box is None else [box.top, box.left, box.bottom, box.right]
+    ends: list[int] | list[None] = finding.box or [None] * 4
     name = names[finding.class_index]
     figures = [finding.effect, *finding.interval, finding.control, finding.prevalence]
     return [number, finding.kind, finding.class_index, name, *ends, *figures, finding.sentence, finding.next_steps]

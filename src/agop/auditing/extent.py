@@ -11,7 +11,8 @@ from agop.auditing.regions import Box, box_of, connected, grown
 _STANDARD_DEVIATIONS = 2.0
 # Share of the mean variance that is added to a pixel's, so that constant pixels aren't infinitely certain.
 _FLOOR = 0.01
-_MOST_SHARE = 0.1
+# The box of a region has at most this share of the image.
+LARGEST_SHARE = 0.1
 
 
 def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
@@ -33,4 +34,4 @@ def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
     if not joined.any():
         return None
     box = box_of(joined)
-    return box if box.height * box.width <= _MOST_SHARE * unlike.numel() and min(box.height, box.width) > 1 else None
+    return box if box.height * box.width <= LARGEST_SHARE * unlike.numel() and min(box.height, box.width) > 1 else None

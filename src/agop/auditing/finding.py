@@ -9,7 +9,7 @@ from torch import Tensor
 
 from agop.auditing.containing import Containing
 from agop.auditing.proposals import BORDER, COLOUR, HIGH_FREQUENCY, PATCH, PatchProposal, PropertyProposal, Proposal
-from agop.auditing.regions import box_of, place_in_words
+from agop.auditing.regions import box_of, ends_of, place_in_words
 from agop.auditing.trial import Trial
 
 NEXT_STEPS = {
@@ -54,17 +54,21 @@ class Finding:
         return self.contained.ranked
 
     @property
+    def box(self) -> list[int] | None:
+        """Top, left, bottom and right of the region; None for a border and what has no fixed place."""
+        return None if self.kind == BORDER else ends_of(self.region)
+
+    @property
     def next_steps(self) -> str:
         """What to do about it."""
         return NEXT_STEPS.get(self.kind, _REGION_STEPS)
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON values, without its images."""
-        box = None if self.region is None else box_of(self.region)
         return {
             "kind": self.kind,
             "class_index": self.class_index,
-            "region": None if box is None else [box.top, box.left, box.bottom, box.right],
+            "region": self.box,
             "effect": self.effect,
             "interval": list(self.interval),
             "control": self.control,
@@ -86,8 +90,9 @@ def sentence(trial: Trial, name: str, lost: float | None = None) -> str:
     without = "" if lost is None else f" Without it, {_percent(lost)} of them are no longer recognised."
     return (
         f"{subject} {verb} {class_label(name)}: {pasted} {trial.pairs:,} other images it turns "
-        f"{_percent(trial.turned)} into {name} (from images without it: {_percent(trial.control_turned)}) and raises "
-        f"the probability of {name} by {trial.effect.value:.2f} (from images without it: {trial.control:.2f}). "
+        f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
+        f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
+        f"{trial.control:.2f}). "
         f"{_percent(trial.screening.share)} of the {name} images contain it.{without}"
     )
 

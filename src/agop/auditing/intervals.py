@@ -1,4 +1,4 @@
-"""Student's test of a mean over donors, and Holm's correction."""
+"""Student's test of a mean over donors, Welch's of two means, and Holm's correction."""
 
 from __future__ import annotations
 
@@ -74,6 +74,11 @@ def quantile(probability: float, freedom: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if tail(middle, freedom) > probability else (low, middle)
     return (low + high) / 2
+
+
+def finite(value: float) -> float | None:
+    """The value for JSON, which has no NaN and no infinity: None then."""
+    return value if math.isfinite(value) else None
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from agop.auditing.extent import LARGEST_SHARE
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor, change, evenly
 from agop.auditing.proposals import REGION, RegionProposal
@@ -19,8 +20,8 @@ from agop.statistic.agop import AGOP
 _OUTSTANDING = (3.0, 5.0, 8.0, 12.0)
 # Proposals per class and source.
 _PER_CLASS = 2
-# The box of a region has at least this many pixels, and at most this share of the image.
-_FEWEST_PIXELS, LARGEST_SHARE = 4, 0.1
+# The box of a region has at least this many pixels.
+_FEWEST_PIXELS = 4
 _SCAN_DONORS, _CONTROL_PLACES = 20, 4
 # Windows per class, and the separation of normally distributed responses.
 _WINDOWS, _NORMAL = 4, 2.7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ from agop.system.progress import track
 _MOST_VALUES = 2**29
 # Images of a class that suffice for two halves to propose and to test.
 ENOUGH_IMAGES = 20
+# Side of the smallest images in which windows and patches fit.
+_SMALLEST = 4
 _Sample = tuple[Tensor, str]
 
 
@@ -39,14 +41,13 @@ class Half:
 
 @dataclass(frozen=True)
 class Pool:
-    """Images (N,C,H,W) with labels (N,) of `classes` classes, chosen from `seen` (K,) images of each.
+    """Images (N,C,H,W) with labels (N,) of `classes` classes.
 
     `pictures` are their paths, or their positions in the data.
     """
 
     images: Tensor
     labels: Tensor
-    seen: Tensor
     classes: int
     pictures: tuple[str, ...]
 
@@ -93,7 +94,7 @@ def read_pool(
             count = number_of_classes(model, images[:1])
             _check_prior(prior, images, count)
             kept, seen = [[] for _ in range(count)], [0] * count
-            room = max(2 * ENOUGH_IMAGES, min(per_class, _MOST_VALUES // (count * images[0].numel())))
+            room = min(per_class, max(2 * ENOUGH_IMAGES, _MOST_VALUES // (count * images[0].numel())))
             shape = images.shape[1:]
         if images.shape[1:] != shape:
             raise InputError(
@@ -107,7 +108,7 @@ def read_pool(
                 kept[index].insert(place, (image.clone(), picture))  # a copy: a row would keep its batch in memory
             elif place < room:
                 kept[index][place] = (image.clone(), picture)
-    return _pool(kept, seen)
+    return _pool(kept)
 
 
 def _check_prior(prior: AGOP | None, images: Tensor, classes: int) -> None:
@@ -122,7 +123,7 @@ def _check_prior(prior: AGOP | None, images: Tensor, classes: int) -> None:
         )
 
 
-def _pool(kept: list[list[_Sample]], seen: list[int]) -> Pool:
+def _pool(kept: list[list[_Sample]]) -> Pool:
     present = [index for index, samples in enumerate(kept) if samples]
     if len(present) < 2:
         raise InputError(
@@ -134,7 +135,6 @@ def _pool(kept: list[list[_Sample]], seen: list[int]) -> Pool:
     pool = Pool(
         torch.stack([image for samples in kept for image, _ in samples]),
         torch.tensor([index for index, samples in enumerate(kept) for _ in samples]),
-        torch.tensor(seen),
         len(kept),
         tuple(picture for samples in kept for _, picture in samples),
     )
@@ -157,7 +157,22 @@ def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]
         check_images(images)
         if classes is None:
             raise InputError("the images have no labels: an audit needs the class of each image, pass labels")
-        paths = batch.get("paths") if isinstance(batch, Mapping) else None
-        pictures = [str(picture) for picture in paths or range(seen, seen + len(images))]
+        names = list(batch.get("paths", ())) if isinstance(batch, Mapping) else []
+        if names and len(names) != len(images):
+            raise InputError(f"a batch has {len(names)} paths and {len(images)} images: give one path per image")
+        pictures = [str(name) for name in names or range(seen, seen + len(images))]
         seen += len(images)
-        yield images.detach().cpu(), labels_for(classes, len(images)).cpu(), pictures
+        yield _usable(images, pictures), labels_for(classes, len(images)).cpu(), pictures
+
+
+def _usable(images: Tensor, pictures: Sequence[str]) -> Tensor:
+    """The images in the CPU's memory, in float32 or float64. Raise if they are too small or have NaN."""
+    if min(images.shape[2:]) < _SMALLEST:
+        height, width = images.shape[2:]
+        raise InputError(f"images have {height}×{width} pixels: give at least {_SMALLEST}×{_SMALLEST}")
+    images = images.detach().cpu()
+    finite = images.flatten(1).isfinite().all(dim=1)
+    if not finite.all():
+        picture = pictures[int(finite.long().argmin())]
+        raise InputError(f"image {picture} has NaN or infinite values: repair or remove it")
+    return images.to(torch.promote_types(images.dtype, torch.float32))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agop.auditing.intervals import finite
 from agop.auditing.pool import Half
 from agop.model.probe import probing
 from agop.report.numbers import counted
@@ -55,8 +56,8 @@ class Consistency:
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values."""
         values = {"cosine": self.cosine, "shuffled": self.shuffled, "corrected": self.corrected}
-        finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        return {**finite, "images": self.images, "sentence": self.sentence}
+        figures = {name: finite(value) for name, value in values.items()}
+        return {**figures, "images": self.images, "sentence": self.sentence}
 
 
 def positional_consistency(model: nn.Module, half: Half, rows: int, seed: int) -> Consistency:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from agop.auditing.pool import Half
+from agop.errors import ModelError
 from agop.interventions import Intervention
 from agop.model.probe import Probe
 from agop.model.targets import probabilities
@@ -38,8 +39,14 @@ class Asked:
 
     @classmethod
     def of(cls, predictor: Predictor, half: Half) -> Asked:
-        """The half with its probabilities."""
-        return cls(half, predictor.probabilities(half.images))
+        """The half with its probabilities. Raise if the model's outputs are NaN."""
+        before = predictor.probabilities(half.images)
+        if wrong := before.isnan().any(dim=1).nonzero()[:, 0].tolist():
+            raise ModelError(
+                f"the model's outputs are NaN or infinite for {len(wrong)} of {len(before)} images, such as "
+                f"{half.pictures[wrong[0]]}: check its weights and its number format"
+            )
+        return cls(half, before)
 
     def members(self, class_index: int) -> Tensor:
         """Positions of the images of a class."""
@@ -107,18 +114,24 @@ class Change:
 
 def change(predictor: Predictor, pairs: Pairs, intervention: Intervention, keep: Tensor | None = None) -> Change:
     """What the intervention changes in each pair. Pixels in `keep` (H,W) stay as they were, and aren't taken."""
-    images = pairs.asked.half.images
-    changed_positions = pairs.donors if intervention.removes else pairs.hosts
-    hosts, donors = images[pairs.hosts], images[pairs.donors]
-    if keep is not None:
-        donors = torch.where(keep, hosts, donors)
-    changed = intervention.changed(hosts, donors)
-    if keep is not None:
-        changed = torch.where(keep, images[changed_positions], changed)
-    before, after = pairs.asked.before[changed_positions], predictor.probabilities(changed)
+    # Changed images of all pairs together may not fit into memory.
+    starts = range(0, len(pairs.hosts), predictor.rows)
+    parts = [slice(start, start + predictor.rows) for start in starts]
+    after = torch.cat([predictor.probabilities(_changed(pairs, intervention, keep, part)) for part in parts])
+    before = pairs.asked.before[pairs.donors if intervention.removes else pairs.hosts]
     was, now = (p.argmax(dim=1) == pairs.class_index for p in (before, after))
     old, new = before[:, pairs.class_index], after[:, pairs.class_index]
     return Change(new - old, new.logit(_TINY) - old.logit(_TINY), now & ~was, was & ~now)
+
+
+def _changed(pairs: Pairs, intervention: Intervention, keep: Tensor | None, part: slice) -> Tensor:
+    """The changed images of a part of the pairs."""
+    hosts, donors = (pairs.asked.half.images[positions[part]] for positions in (pairs.hosts, pairs.donors))
+    if keep is None:
+        return intervention.of(part).changed(hosts, donors)
+    original = donors if intervention.removes else hosts
+    changed = intervention.of(part).changed(hosts, torch.where(keep, hosts, donors))
+    return torch.where(keep, original, changed)
 
 
 def evenly(positions: Tensor, count: int, generator: torch.Generator) -> Tensor:

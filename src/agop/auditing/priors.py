@@ -64,10 +64,15 @@ class Priors:
         return cls(prior, (first, second))
 
 
-def check_prior(prior: AGOP | None, model: nn.Module, images: Tensor) -> None:
-    """Raise unless the prior is an AGOP for images of this shape, or None. Warn if it comes from another model."""
+def check_type(prior: AGOP | None) -> None:
+    """Raise unless the prior is an AGOP or None."""
     if prior is not None and not isinstance(prior, AGOP):
         raise PriorError(f"prior is a {type(prior).__name__}: give an agop.AGOP, for example agop.AGOP.load(path)")
+
+
+def check_prior(prior: AGOP | None, model: nn.Module, images: Tensor) -> None:
+    """Raise unless the prior is an AGOP for images of this shape, or None. Warn if it comes from another model."""
+    check_type(prior)
     if prior is not None:
         prior.check(model, images)
 

@@ -159,10 +159,10 @@ def border_of(size: tuple[int, int]) -> Border | None:
 
 
 def property_proposals(class_index: int, size: tuple[int, int]) -> list[Proposal]:
-    """Colour, border and high-frequency band of a class. The control of a border is the frame inside it."""
+    """Colour, border and high-frequency band of a class. The control of a border is a frame well inside."""
     border = border_of(size)
     swaps: list[tuple[str, Intervention, tuple[Intervention, ...]]] = [(COLOUR, Colour(), ())]
     if border is not None:
-        swaps.append((BORDER, border, (Border(border.width, inset=border.width),)))
+        swaps.append((BORDER, border, (Border(border.width, inset=min(size) // 4),)))
     swaps.append((HIGH_FREQUENCY, HighFrequency(), ()))
     return [PropertyProposal(kind, class_index, "whole image", swap, others) for kind, swap, others in swaps]

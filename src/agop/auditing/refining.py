@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agop.auditing.extent import extent
-from agop.auditing.places import LARGEST_SHARE
+from agop.auditing.extent import LARGEST_SHARE, extent
 from agop.auditing.predictor import Pairs, Predictor, change
 from agop.auditing.proposals import border_of
 from agop.auditing.regions import Box, box_of, grown

@@ -50,6 +50,14 @@ def box_of(region: Tensor) -> Box:
     return Box(int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1)
 
 
+def ends_of(region: Tensor | None) -> list[int] | None:
+    """Top, left, bottom and right of the smallest box around a region (H,W), as JSON values; None without a region."""
+    if region is None:
+        return None
+    box = box_of(region)
+    return [box.top, box.left, box.bottom, box.right]
+
+
 def overlap(a: Tensor, b: Tensor) -> float:
     """Intersection over union of two regions (H,W)."""
     return float((a & b).sum() / (a | b).sum().clamp_min(1))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.auditing.finding import class_label
+from agop.auditing.intervals import finite
 from agop.auditing.pool import Half
 from agop.auditing.positional_consistency import Consistency, positional_consistency
 from agop.auditing.priors import Priors
@@ -77,7 +78,7 @@ class Reliance:
             "concentration": [
                 {
                     "class_index": index,
-                    "share": None if math.isnan(hot.share) else hot.share,
+                    "share": finite(hot.share),
                     "pixels": hot.pixels,
                     "place": hot.place,
                     "sentence": self.concentration_sentence(index),

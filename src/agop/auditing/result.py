@@ -18,7 +18,8 @@ from torch import Tensor
 from agop.auditing.comparing import Comparison
 from agop.auditing.exports import EXPORTS, HEATMAPS, write_exports
 from agop.auditing.finding import Finding
-from agop.auditing.regions import box_of
+from agop.auditing.intervals import finite
+from agop.auditing.regions import ends_of
 from agop.auditing.reliance import Reliance
 from agop.auditing.selection import Selection
 from agop.auditing.trial import Screening, Trial
@@ -70,7 +71,10 @@ class Audit:
             return []
         tried = Counter(row["kind"] for row in self.table if row["stage"] == "screening")
         listed = ", ".join(f"{count} × {kind}" for kind, count in tried.items())
-        detectable = f"An effect of {self.detectable:.2f} beyond the controls would have been found in 4 of 5 cases."
+        detectable = (
+            f"An effect of {self.detectable:.2f} beyond the controls, in half of a class's images, would have been "
+            "found in 4 of 5 cases."
+        )
         return [*([] if self.findings else ["No shortcut found."]), f"Tried: {listed}. {detectable}"]
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class Audit:
             "images": self.images,
             "at_chance": self.at_chance,
             "class_names": list(self.class_names),
-            "detectable": None if math.isnan(self.detectable) else self.detectable,
+            "detectable": finite(self.detectable),
             "notes": list(self.notes),
             "findings": [finding.to_dict() for finding in self.findings],
             "tried": list(self.table),
@@ -104,7 +108,7 @@ class Audit:
         write_atomically(path / _JSON, json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
         write_atomically(path / _TENSORS, to_safetensors(self._tensors()))
         write_exports(path, self.findings, self.class_names)
-        write_atomically(path / _PAGE, page(self).encode())
+        write_atomically(path / _PAGE, page(self).encode(errors="replace"))  # a file name may not be UTF-8
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {}
@@ -145,7 +149,7 @@ def _tested(trial: Trial, p: float, names: Sequence[str]) -> dict[str, Any]:
     return {
         **_row(trial.screening, "test", names),
         "effect": trial.effect.value,
-        "interval": [_finite(end) for end in trial.effect.interval],
+        "interval": [finite(end) for end in trial.effect.interval],
         "control": trial.control,
         "turned": trial.turned,
         "control_turned": trial.control_turned,
@@ -156,19 +160,14 @@ def _tested(trial: Trial, p: float, names: Sequence[str]) -> dict[str, Any]:
 
 def _row(screening: Screening, stage: str, names: Sequence[str]) -> dict[str, Any]:
     proposal = screening.proposal
-    box = None if proposal.region is None else box_of(proposal.region)
     return {
         "stage": stage,
         "kind": proposal.kind,
         "class_index": proposal.class_index,
         "class": names[proposal.class_index],
         "source": proposal.source,
-        "region": None if box is None else [box.top, box.left, box.bottom, box.right],
+        "region": ends_of(proposal.region),
         "separation": screening.separation,
         "gap": screening.gap,
         "share": screening.share,
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

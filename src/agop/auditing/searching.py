@@ -30,8 +30,8 @@ from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_mor
 from agop.explaining.explain import explain
 from agop.system.progress import track
 
-# Hosts per image of the class in the screening and in the test, and pairs of images in the test.
-_SCREEN_HOSTS, _TEST_HOSTS, _TEST_PAIRS, _REFINE_PAIRS = 4, 12, 300, 48
+# Hosts per image of the class in the screening and in the test, and pairs of images in the test and while refining.
+_SCREEN_HOSTS, _TEST_HOSTS, TEST_PAIRS, _REFINE_PAIRS = 4, 12, 300, 48
 # Separation and gap (in log-odds) of the groups from which a proposal is tested on the second half.
 _SEPARATED, _GAP = 3.6, 0.25
 # Images of the pattern that are looked for at other places.
@@ -98,7 +98,8 @@ class Search:
         images = half.images[members]
         others = half.images[evenly(self.proposing.others(index), len(members), self._generator(index, 6))]
         prior, rows = self.priors.whole, self.predictor.rows
-        maps = explain(self.model, images, "agop-weighted", prior, index, batch_size=rows, nan="skip")
+        output = prior.provenance.output
+        maps = explain(self.model, images, "agop-weighted", prior, index, batch_size=rows, nan="skip", output=output)
         return patch_proposals(index, images, maps.nan_to_num(), others, _PATCHES, self.seed)
 
     def _test(self, passed: Sequence[Screening]) -> Iterator[Trial | None]:
@@ -157,7 +158,7 @@ class Search:
             return None
         elsewhere = max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
         p_share = p_more_often(self.predictor, self.testing, tested, generator, kept)
-        return run_trial(self.predictor, self.testing, tested, _TEST_PAIRS, elsewhere, p_share, generator, kept)
+        return run_trial(self.predictor, self.testing, tested, TEST_PAIRS, elsewhere, p_share, generator, kept)
 
     def _moves(self, screening: Screening) -> float:
         """Share of the images without the region's pattern that have it at another place: the object itself.

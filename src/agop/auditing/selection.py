@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from agop.auditing.intervals import finite
 from agop.auditing.judging import Judged
 from agop.auditing.selection_text import LEGEND, cells, html_table, table_lines
 from agop.report.estimate import ANY, Estimate
@@ -156,9 +157,9 @@ class Selection:
             "best": result.method in self.best,
             "srg": _json(_estimate(result.scores, (-1.0, 1.0))),
             "behind": _json(behind),
-            "random_weights": _finite(float(result.sanity.correlations.nanmean())),
+            "random_weights": finite(float(result.sanity.correlations.nanmean())),
             "model_independent": result.sanity.model_independent,
-            "stability": _finite(result.stability),
+            "stability": finite(result.stability),
             "milliseconds": result.milliseconds,
             "gradients": result.milliseconds / self.gradient,
         }
@@ -175,7 +176,3 @@ def _json(estimate: Estimate | None) -> dict[str, Any] | None:
         return None
     low_high = None if estimate.interval is None else list(estimate.interval)
     return {"mean": estimate.mean, "interval": low_high, "images": len(estimate.values)}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -31,7 +31,10 @@ class SharedEvidence:
     def sentences(self, names: Sequence[str]) -> list[str]:
         """A sentence per pair, or one if there are none."""
         if self.bound is None:
-            return ["Whether classes share their evidence is unknown: this needs three classes with 20 images each."]
+            return [
+                "Whether classes share their evidence is unknown: this needs three classes with about 40 correctly "
+                "classified images each."
+            ]
         if not self.pairs:
             return ["No two classes share more of their evidence than others."]
         return [

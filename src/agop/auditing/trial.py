@@ -18,6 +18,8 @@ from agop.interventions import Intervention
 MARGIN = 0.05
 # Probability of a false alarm in an audit, after Holm's correction.
 LEVEL = 0.05
+# Images that the controls paste from.
+_WITHOUT, _OTHERS = "images without it", "images of other classes"
 # Share of other places that may not have such groups as well.
 _HALF = 0.5
 
@@ -63,7 +65,7 @@ class Trial:
     `turned` is the share of images that became the class, `control_turned` that of the strongest control. `elsewhere`
     is the share of other places of equal size that have such groups as well. `p_share` is the p value of its share in
     the class, against that in other classes. `changes` (N,) are those of P(class) in the pairs of `hosts` (N,) and
-    `donors` (N,). Pixels in `keep` (H,W) weren't changed.
+    `donors` (N,). Pixels in `keep` (H,W) weren't changed. `control_images` says which images the control pasted from.
     """
 
     screening: Screening
@@ -78,6 +80,7 @@ class Trial:
     donors: Tensor
     changes: Tensor
     keep: Tensor | None = None
+    control_images: str = _WITHOUT
 
     @property
     def pairs(self) -> int:
@@ -156,8 +159,11 @@ def trial_on(
     main = change(predictor, pairs, proposal.intervention(pairs), keep)
     without = pairs.with_donors(screening.members[~screening.contains], generator)
     others = pairs.with_donors(pairs.asked.others(pairs.class_index), generator)
-    controls = [(change(predictor, each, proposal.intervention(each), keep), each.donors) for each in (without, others)]
-    strongest, donors = max(controls, key=lambda control: control[0].mean)
+    controls = [
+        (change(predictor, each, proposal.intervention(each), keep), each.donors, name)
+        for each, name in ((without, _WITHOUT), (others, _OTHERS))
+    ]
+    strongest, donors, name = max(controls, key=lambda control: control[0].mean)
     effect = Mean.over_groups(main.probability, pairs.donors)
     return Trial(
         screening,
@@ -172,6 +178,7 @@ def trial_on(
         pairs.donors,
         main.probability,
         None if keep is None else keep.clone(),
+        name,
     )
 
 

@@ -44,9 +44,10 @@ def audit(
     force: options.Force = False,
 ) -> None:
     """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
-    from agop.auditing.audit import audit as run_audit
+    from agop.auditing.audit import run_audit
+    from agop.auditing.examining import Settings
     from agop.auditing.result import FILES, is_own_file
-    from agop.auditing.stages import FOLDER
+    from agop.auditing.stages import FOLDER, remove_stages
     from agop.model.probe import number_of_classes
     from agop.pictures.class_names import class_names
     from agop.pictures.folders import ClassFolders
@@ -75,13 +76,13 @@ def audit(
         warn(problem)
     with _stages_mentioned(out / FOLDER):
         result = run_audit(
-            network, images.batches_with_paths(batch_size or READ_BATCH), prior=statistic, against=other,
-            class_names=known or images.classes, per_class=per_class, batch_size=batch_size, seed=seed,
-            stages=out / FOLDER,
+            network, images.batches_with_paths(batch_size or READ_BATCH), None, statistic, other,
+            known or images.classes, per_class, batch_size, Settings(seed, True, out / FOLDER),
         )  # fmt: skip
-    result.save(out)
-    console = plain_console()
-    console.print(result.summary())
+        console = plain_console()
+        console.print(result.summary())
+        result.save(out)
+    remove_stages(out / FOLDER)
     console.print(f"wrote {out / FILES[0]}")
 
 

@@ -6,7 +6,7 @@ import torch
 from agop.auditing.absences import without_absences
 from agop.auditing.grouping import Rule
 from agop.auditing.intervals import Mean
-from agop.auditing.proposals import REGION, RegionProposal, property_proposals
+from agop.auditing.proposals import PATCH, REGION, PatchProposal, RegionProposal, property_proposals
 from agop.auditing.regions import Box
 from agop.auditing.trial import Screening, Trial
 
@@ -41,3 +41,11 @@ def test_another_place_another_kind_and_the_same_class_stay():
     for others in (region(1, Box(8, 8, 12, 12)), colour, region(0, Box(3, 3, 7, 7))):
         trials = [trial(region(0)), trial(others)]
         assert without_absences(trials, IMAGES) == trials
+
+
+@pytest.mark.parametrize(("same", "left"), [(True, 1), (False, 2)])
+def test_patches_that_move_are_one_if_they_look_alike(same, left):
+    first, second = torch.rand(2, 1, 3, 3, generator=torch.Generator().manual_seed(3))
+    templates = (first, 0.5 * first + 0.1 if same else second)
+    trials = [trial(PatchProposal(PATCH, index, "maps", template)) for index, template in enumerate(templates)]
+    assert len(without_absences(trials, IMAGES)) == left

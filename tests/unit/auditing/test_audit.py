@@ -1,8 +1,11 @@
 """audit() on drawn images: it finds a planted patch, and nothing in a model trained without it."""
 
+import csv
 import html
 import json
+import math
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +13,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 import agop
+from agop.auditing.audit import detectable
+from agop.auditing.intervals import quantile
 from agop.auditing.regions import overlap
 from agop.errors import AGOPWarning, InputError
 from tests import shortcuts
@@ -46,13 +51,19 @@ def test_planted_patch_is_found(planted):
 
 
 @pytest.mark.parametrize(("plant", "kind"), [("frame", "border"), ("grid", "high frequency")])
-def test_planted_property_is_found(plant, kind):
+def test_planted_property_is_found(plant, kind, tmp_path):
     """Lines also change the levels of an image, so other properties of the class may be found as well."""
-    findings = audited(0.7, plant).findings
+    audit = audited(0.7, plant)
+    findings = audit.findings
     assert {finding.class_index for finding in findings} == {shortcuts.PLANTED}
     (finding,) = [finding for finding in findings if finding.kind == kind]
     assert finding.control < finding.interval[0]
     assert finding.prevalence == pytest.approx(0.7, abs=0.15)
+    assert finding.to_dict()["region"] is None  # not the box of the whole image
+    audit.save(tmp_path)
+    with (tmp_path / "findings.csv").open(newline="") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["kind"] == kind]
+    assert row["top"] == row["right"] == ""
 
 
 def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
@@ -122,6 +133,56 @@ def test_class_with_three_images_is_skipped():
     keep = (labels != 2) | (labels.eq(2).cumsum(dim=0) <= 3)
     audit = agop.audit(untrained(), images[keep], labels[keep], progress=False)
     assert "class 2 was skipped: it has 3 images" in audit.summary()
+
+
+def biased(favourite, classes=3):
+    """A model that predicts one class for all images."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(shortcuts.SIDE**2, classes))
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    model[1].bias.data[favourite] = 5
+    return model.eval()
+
+
+def test_model_that_always_predicts_the_largest_class_is_at_chance():
+    images, labels = shortcuts.drawn(360, 0.0)
+    keep = (labels == 0) | (torch.arange(360) < 60)
+    audit = agop.audit(biased(0), images[keep], labels[keep], progress=False)
+    assert audit.accuracy > 0.7
+    assert audit.at_chance
+
+
+def test_classes_without_images_are_one_note():
+    images, labels = shortcuts.drawn(90, 0.0)
+    keep = labels.eq(0) | labels.eq(1) | (labels.eq(2).cumsum(dim=0) <= 3)
+    audit = agop.audit(biased(0, classes=50), images[keep], labels[keep], progress=False)
+    assert [note for note in audit.notes if "skipped" in note] == [
+        "class 2 was skipped: it has 3 images, an audit needs 20",
+        "47 classes without images were skipped",
+    ]
+
+
+def test_few_images_of_other_classes_are_noted():
+    images, labels = shortcuts.drawn(90, 0.0)
+    keep = labels.eq(0) | (torch.arange(90) < 12)
+    audit = agop.audit(biased(0), images[keep], labels[keep], progress=False)
+    assert "class 0 is hard to judge: there are 8 images of other classes, give 20 or more" in audit.notes
+
+
+@pytest.mark.parametrize(("tests", "donors"), [(1, 5), (10, 5), (10, 50), (100, 50), (20, 1)])
+def test_detectable_effect_solves_its_equation(tests, donors):
+    effect = detectable(tests, donors)
+    reach = quantile(0.05 / tests, max(1, donors - 1)) + 0.84
+    assert effect == pytest.approx(0.05 + reach * math.sqrt(effect * (1 - effect) / donors), abs=1e-6)
+    assert 0.05 < effect <= 1
+
+
+def test_page_names_pictures_that_are_not_utf8(planted, tmp_path):
+    (finding,) = planted.findings
+    contained = replace(finding.contained, pictures=("\udcff.png",) * len(finding.contained.pictures))
+    odd = replace(planted, findings=(replace(finding, contained=contained, sentence="\udcff"),))
+    odd.save(tmp_path)
+    assert (tmp_path / "index.html").exists()
 
 
 def one_of_another_class(labels):

@@ -9,7 +9,7 @@ from torch import nn
 from agop.auditing import trial as trials
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor
-from agop.auditing.proposals import REGION, RegionProposal
+from agop.auditing.proposals import BORDER, REGION, RegionProposal, property_proposals
 from agop.auditing.regions import Box
 from agop.auditing.trial import groups_elsewhere, p_more_often, run_trial, screen
 from agop.model.probe import probing
@@ -60,3 +60,25 @@ def test_responses_are_compared_on_the_same_hosts_without_what_was_found(asked, 
     ((_, pairs, _, kept),) = seen
     assert kept is keep
     assert set(pairs.hosts.tolist()) == set(screening.hosts.tolist())
+
+
+class Frame(nn.Module):
+    """P(class 1) rises with a frame of five pixels."""
+
+    def forward(self, images):
+        logit = 8 * (images.sum(dim=(1, 2, 3)) - images[:, :, 5:-5, 5:-5].sum(dim=(1, 2, 3))) / 460 - 4
+        return torch.stack([-logit / 2, logit / 2], dim=1)
+
+
+def test_frame_that_is_wider_than_the_tested_border_is_not_its_own_control():
+    images = 0.01 * torch.rand(80, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    images[:20] += 1
+    images[:20, :, 5:-5, 5:-5] -= 1
+    half = Half(images, (torch.arange(80) < 40).long(), tuple(map(str, range(80))))
+    (border,) = [each for each in property_proposals(1, (28, 28)) if each.kind == BORDER]
+    with probing(Frame()) as probe:
+        predictor = Predictor(probe, 64)
+        asked = Asked.of(predictor, half)
+        screening = screen(predictor, asked, border, 4, torch.Generator().manual_seed(0))
+        assert screening.contains.tolist() == [True] * 20 + [False] * 20
+        assert groups_elsewhere(predictor, asked, screening) == 0

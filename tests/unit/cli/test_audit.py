@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import pytest
@@ -33,6 +34,15 @@ class Stopped(nn.Sequential):
 
 def stopped():
     return Stopped(*network())
+
+class Blocked(nn.Sequential):
+    """Puts a folder where the page should be written."""
+    def forward(self, x):
+        Path("blocked/index.html").mkdir(parents=True, exist_ok=True)
+        return super().forward(x)
+
+def blocked():
+    return Blocked(*network())
 
 def four():
     return nn.Sequential(nn.Flatten(), nn.Linear(256, 4))
@@ -136,6 +146,22 @@ def test_interrupted_audit_resumes(folder):
     whole, part = (json.loads((folder / name / "audit.json").read_text()) for name in ("whole", "part"))
     assert shortcuts.without_times(part) == shortcuts.without_times(whole)
     assert not (folder / "part/.stages").exists()
+
+
+def test_summary_is_printed_and_stages_are_kept_if_nothing_can_be_written(folder):
+    result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", folder=folder)
+    assert result.returncode == 1
+    assert "1. A " in result.stdout
+    assert "index.html" in result.stderr
+    assert list((folder / "blocked/.stages").glob("*/searching-2.stage"))
+
+
+def test_file_name_that_is_not_utf8(folder):
+    copied(folder, "odd", lambda label, place: place < 40)
+    first = next((folder / "odd/pole").iterdir())
+    first.rename(os.fsdecode(os.fsencode(first.parent) + b"/\xff.png"))
+    run_checked("audit", "own_network:network", "odd", *HOW, "--out", "odd-audit", folder=folder)
+    assert (folder / "odd-audit/index.html").exists()
 
 
 def test_wrong_number_of_class_folders_raises(folder):
