@@ -97,9 +97,10 @@ def run_audit(
     selection, reason = compare_on_halves(subject.model, *halves, priors, subject.rows, seed, progress=progress)
     reliance = Reliance.of(subject.model, halves[0], priors, names, subject.rows, seed)
     findings = tuple(finding for _, finding in first.findings)
-    table = table_rows(first.screened, first.tested, first.ps, names)
+    table = table_rows(first, names)
+    tests = max(1, len(first.tested) + len(first.without_groups))
     return Audit(
-        findings, table, accuracy, count, names, (*notes, *reason), detectable(max(1, first.tests), _donors(pool)),
+        findings, table, accuracy, count, names, (*notes, *reason), detectable(tests, _donors(pool)),
         prior=priors.whole, comparison=comparison, selection=selection, reliance=reliance,
     )  # fmt: skip
 

@@ -91,13 +91,13 @@ class Settings:
 class Examined:
     """The search of a model, its trials with corrected p values, and the findings with their trials.
 
-    `tests` is the number of tests on the second half, also of proposals without a trial.
+    `without_groups` was tested as well, but the images of the second half form no two groups.
     """
 
     search: Search
     screened: list[Screening]
     tested: list[Trial]
-    tests: int
+    without_groups: list[Screening]
     ps: list[float]
     findings: list[tuple[Trial, Finding]]
 
@@ -116,15 +116,15 @@ def examined(
         search = Search(
             model, predictor, subject.proposing, subject.testing, priors, seed, settings.progress, stages
         )  # fmt: skip
-        screened, tested, tests = search.run(pool.audited)
+        screened, tested, without_groups = search.run(pool.audited)
         # The first half chose what is tested on the second.
-        ps = holm([trial.p for trial in tested] + [1.0] * (tests - len(tested)))[: len(tested)]
+        ps = holm([trial.p for trial in tested] + [1.0] * len(without_groups))[: len(tested)]
         certain = [tested[place] for p, place in sorted((p, place) for place, p in enumerate(ps)) if p < LEVEL]
         if len(pool.audited) == 2:
             certain = without_absences(certain, subject.testing.half.images)
         described = track(certain, "describing findings", show=settings.progress)
         findings = [(trial, _finding(search, trial, names)) for trial in described]
-        yield Examined(search, screened, tested, tests, ps, findings)
+        yield Examined(search, screened, tested, without_groups, ps, findings)
 
 
 def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:

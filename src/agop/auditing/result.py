@@ -16,6 +16,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from agop.auditing.comparing import Comparison
+from agop.auditing.examining import Examined
 from agop.auditing.exports import EXPORTS, HEATMAPS, write_exports
 from agop.auditing.finding import Finding
 from agop.auditing.intervals import finite
@@ -137,12 +138,11 @@ def is_own_file(path: Path) -> bool:
         return False
 
 
-def table_rows(
-    screened: Sequence[Screening], tested: Sequence[Trial], ps: Sequence[float], names: Sequence[str]
-) -> tuple[dict[str, Any], ...]:
-    """A row per test and per screening as JSON values. `ps` are the corrected p values of the tests."""
-    rows = [_tested(trial, p, names) for trial, p in zip(tested, ps, strict=True)]
-    return tuple(rows + [_row(each, "screening", names) for each in screened])
+def table_rows(examined: Examined, names: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """A row per test, with its corrected p value, and per screening, as JSON values."""
+    rows = [_tested(trial, p, names) for trial, p in zip(examined.tested, examined.ps, strict=True)]
+    rows += [_row(each, "test", names) | {"p": 1.0} for each in examined.without_groups]
+    return tuple(rows + [_row(each, "screening", names) for each in examined.screened])
 
 
 def _tested(trial: Trial, p: float, names: Sequence[str]) -> dict[str, Any]:

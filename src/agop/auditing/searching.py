@@ -60,21 +60,19 @@ class Search:
         """Height and width of the images."""
         return self.proposing.half.images.shape[2], self.proposing.half.images.shape[3]
 
-    def run(self, classes: Sequence[int]) -> tuple[list[Screening], list[Trial], int]:
-        """All proposals as screened on the first half, trials on the second half, and the number of tests there.
-
-        A proposal that passed has no trial if the images of the class don't form two groups in the second half.
-        """
+    def run(self, classes: Sequence[int]) -> tuple[list[Screening], list[Trial], list[Screening]]:
+        """All proposals as screened on the first half, trials on the second half, and tests without groups there."""
         standouts = outstanding(self.priors.whole, self.priors.halves, self.proposing.half)
         screened: list[Screening] = []
-        tested: list[Trial | None] = []
+        tested: list[Trial | Screening] = []
         for index in track(classes, "searching", show=self.progress):
             found, trials = self.stages.get(f"searching-{index}", partial(self._search, index, standouts[index]))
             screened += found
             tested += trials
-        return screened, [trial for trial in tested if trial is not None], len(tested)
+        without_groups = [each for each in tested if isinstance(each, Screening)]
+        return screened, [each for each in tested if isinstance(each, Trial)], without_groups
 
-    def _search(self, index: int, standout: Tensor) -> tuple[list[Screening], list[Trial | None]]:
+    def _search(self, index: int, standout: Tensor) -> tuple[list[Screening], list[Trial | Screening]]:
         found = self._screen(index, standout)
         return found, list(self._test([each for each in found if _passes(each)]))
 
@@ -102,8 +100,8 @@ class Search:
         maps = explain(self.model, images, "agop-weighted", prior, index, batch_size=rows, nan="skip", output=output)
         return patch_proposals(index, images, maps.nan_to_num(), others, _PATCHES, self.seed)
 
-    def _test(self, passed: Sequence[Screening]) -> Iterator[Trial | None]:
-        """Trials on the second half: regions and patches first, each without the regions found before."""
+    def _test(self, passed: Sequence[Screening]) -> Iterator[Trial | Screening]:
+        """Tests on the second half: regions and patches first, each without the regions found before."""
         keep = torch.zeros(self.size, dtype=torch.bool)
         for each in self._unexplained(passed):
             if self._doesnt_move(each, keep):
@@ -111,7 +109,7 @@ class Search:
             region = each.proposal.region
             trial = self._trial(each, keep)
             yield trial
-            if trial is not None and trial.p < LEVEL and region is not None:
+            if isinstance(trial, Trial) and trial.p < LEVEL and region is not None:
                 keep |= self._around(region)
 
     def _unexplained(self, passed: Sequence[Screening]) -> list[Screening]:
@@ -148,14 +146,14 @@ class Search:
         centres = proposal.matches(self.proposing.half.images[screening.carriers]).corners + proposal.side // 2
         return float(region[centres[:, 0], centres[:, 1]].double().mean()) > 0.5
 
-    def _trial(self, screening: Screening, keep: Tensor) -> Trial | None:
-        """The trial on the second half; None if the images of the class don't form two groups there."""
+    def _trial(self, screening: Screening, keep: Tensor) -> Trial | Screening:
+        """The trial on the second half, or its screening if the images of the class don't form two groups there."""
         proposal = screening.proposal
         generator = self._generator(proposal.class_index, 2)
         kept = keep.clone() if keep.any() else None
         tested = screen(self.predictor, self.testing, proposal, _TEST_HOSTS, generator, screening.rule, kept)
         if tested.p >= LEVEL or tested.gap < _GAP:
-            return None
+            return tested
         elsewhere = max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
         p_share = p_more_often(self.predictor, self.testing, tested, generator, kept)
         return run_trial(self.predictor, self.testing, tested, TEST_PAIRS, elsewhere, p_share, generator, kept)

@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +15,12 @@ from torch import nn
 
 import agop
 from agop.auditing.audit import detectable
+from agop.auditing.grouping import Rule
 from agop.auditing.intervals import quantile
+from agop.auditing.proposals import property_proposals
 from agop.auditing.regions import overlap
+from agop.auditing.result import table_rows
+from agop.auditing.trial import Screening
 from agop.errors import AGOPWarning, InputError
 from tests import shortcuts
 
@@ -74,6 +79,17 @@ def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
     assert f"An effect of {clean.detectable:.2f} beyond the controls" in text
     assert {row["stage"] for row in clean.table} <= {"screening", "test"}
     assert all(row["p"] >= 0.05 for row in clean.table if row["stage"] == "test")
+
+
+def test_tests_without_groups_have_a_row():
+    responses = torch.arange(8.0)
+    screening = Screening(
+        property_proposals(0, (16, 16))[0], torch.arange(8), responses, Rule(None, True), responses > 4, 2.0, 0.5, 4.5,
+        torch.arange(4),
+    )  # fmt: skip
+    examined = SimpleNamespace(tested=[], ps=[], without_groups=[screening], screened=[screening])
+    test, screened = table_rows(examined, ["a"])
+    assert (test["stage"], test["p"], screened["stage"]) == ("test", 1, "screening")
 
 
 def test_saved_audit_holds_the_findings(planted, tmp_path):
@@ -228,3 +244,11 @@ def test_prior_of_another_model_warns():
     prior = agop.fit(untrained(), batches(images, labels), only_correct=False, per_class=True, progress=False)
     with pytest.warns(AGOPWarning, match="by chance"), pytest.warns(AGOPWarning, match="another model"):
         agop.audit(model, images, labels, prior, per_class=20, progress=False)
+
+
+def test_prior_of_contrasts_is_used_with_gradients_of_contrasts(recwarn):
+    images, labels = shortcuts.drawn(120, 0.0)
+    model = shortcuts.trained(images, labels, steps=120)
+    prior = agop.fit(model, batches(images, labels), per_class=True, progress=False, output="contrast")
+    agop.audit(model, images, labels, prior, per_class=20, progress=False)
+    assert not [str(warning.message) for warning in recwarn if "contrast" in str(warning.message)]

@@ -150,7 +150,7 @@ def test_interrupted_audit_resumes(folder):
 
 def test_summary_is_printed_and_stages_are_kept_if_nothing_can_be_written(folder):
     result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", folder=folder)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "1. A " in result.stdout
     assert "index.html" in result.stderr
     assert list((folder / "blocked/.stages").glob("*/searching-2.stage"))
