@@ -59,8 +59,10 @@ screenshots: $(READY) runs/xai-tris/rows.jsonl  ## update the screenshots of the
 runs/xai-tris/rows.jsonl: | $(PACKAGE)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
-# MNIST's idx files and photographs for the composite benchmark: make results DIGITS=FOLDER PHOTOS=FOLDER
+# MNIST's idx files and photographs for the composite benchmark, CIFAR-10 for planted shortcuts:
+# make results DIGITS=FOLDER PHOTOS=FOLDER CIFAR10=FOLDER
 DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
+CLASSES := $(if $(CIFAR10),--data $(CIFAR10))
 # The paper's methods and the controls that don't depend on the model.
 PAPER := $(addprefix --method ,random vanilla integrated-gradients smoothgrad gradcam gradcam++ agop-local agop-weighted \
 	agop-global x sobel laplace centre mean-mask)
@@ -76,6 +78,9 @@ results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai
 	$(BIN)/agop bench xai-tris --untrained --seeds 10 --out runs/xai-tris-untrained
 	$(BIN)/agop bench composite --untrained $(DATA) --scenario composite --out runs/composite-untrained
+	$(BIN)/agop bench shortcuts $(CLASSES) --seeds 3 --out runs/shortcuts
+	$(BIN)/agop bench shortcuts $(CLASSES) --seeds 3 --out runs/watermark --kind watermark --strength strong \
+		--prevalence confounder --prevalence balanced --prevalence none --label 3 --label 5 --detector audit
 	$(BIN)/python benchmarks/patch_speed.py runs/patch-speed.json
 	$(BIN)/python docs/make_results.py runs docs
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png

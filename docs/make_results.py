@@ -30,6 +30,8 @@ PAGES = {
     "xai-tris-10": "xai-tris", "xai-tris-agop": "xai-tris-agop", "xai-tris-64": "xai-tris-64", "composite": "composite",
     "clevr-xai": "clevr-xai",
 }  # fmt: skip
+# Runs of `agop bench shortcuts` on one page, with a heading for each but the first.
+SHORTCUTS = {"shortcuts": "", "watermark": "## A watermark on cats and dogs"}
 EXTRA = ("xor-signed", "xor-once", "xai-tris-untrained", "composite-untrained")
 MOST_UNTRAINED = 1.5
 # The tables of docs/results.md, in order.
@@ -245,6 +247,16 @@ def overview(page: str, runs: dict[str, Run], speed: list[dict[str, Any]]) -> st
     return text
 
 
+def shortcuts_page(folder: Path) -> str:
+    """The reports of planted shortcuts."""
+    parts = []
+    for name, heading in SHORTCUTS.items():
+        if (report := folder / name / "report.md").exists():
+            text = report.read_text(encoding="utf-8")
+            parts.append(text if not heading else text.replace("# shortcuts", heading, 1))
+    return "\n".join(parts)
+
+
 def main() -> None:
     """Write the overview and a page per benchmark."""
     folder, docs = Path(sys.argv[1]), Path(sys.argv[2])
@@ -266,6 +278,8 @@ def main() -> None:
         ]
         text = markdown(run) + "\n".join(more) + "\n"
         (docs / "results" / f"{page}.md").write_text(text, encoding="utf-8")
+    if (folder / "shortcuts" / "report.md").exists():
+        (docs / "results" / "shortcuts.md").write_text(shortcuts_page(folder), encoding="utf-8")
     page = docs / "results.md"
     page.write_text(overview(page.read_text(encoding="utf-8"), runs, speed), encoding="utf-8")
 
