@@ -1,0 +1,85 @@
+"""Time and memory of an audit: 10 classes at 64 px, ResNet-18. `python benchmarks/audit_speed.py` (15 minutes).
+
+Bars: 10 × 500 pictures in five minutes on two cores, and memory that doesn't grow with the number of pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import agop
+from agop.networks import ResNet18
+from agop.scenarios.shortcuts.pictures import labelled_images
+
+CLASSES, SIDE, BATCH = 10, 64, 64
+MOST_SECONDS, MOST_GROWTH = 300.0, 1.1
+
+
+def batches(per_class: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Drawn digits, one batch at a time."""
+    images, labels = labelled_images(None, SIDE)
+    for start in range(0, CLASSES * per_class, BATCH):
+        part = slice(start, min(start + BATCH, CLASSES * per_class))
+        yield torch.from_numpy(images[part]).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels[part])
+
+
+def trained(per_class: int) -> nn.Module:
+    """A ResNet-18 after one epoch."""
+    torch.manual_seed(0)
+    model = ResNet18(CLASSES)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for images, labels in batches(per_class):
+        optimizer.zero_grad()
+        cross_entropy(model(images), labels).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def measure(weights: str, per_class: int) -> None:
+    """In a new process: audit, and print seconds, peak memory and what was found."""
+    model = ResNet18(CLASSES)
+    model.load_state_dict(torch.load(weights, weights_only=True))
+    loader = batches(per_class)
+    first = next(loader)  # draws the digits, which takes time and memory of its own
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    audit = agop.audit(model.eval(), (batch for part in ([first], loader) for batch in part), progress=False)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps([seconds, peak / 1024, (peak - before) / 1024, audit.accuracy, len(audit.findings)]))
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        weights = str(Path(folder) / "weights.pt")
+        torch.save(trained(500).state_dict(), weights)
+        results = {}
+        for count in (250, 500):
+            command = [sys.executable, __file__, weights, str(count)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            results[count] = json.loads(done.stdout.splitlines()[-1])
+            seconds, peak, growth, accuracy, findings = results[count]
+            print(
+                f"{CLASSES} × {count} pictures: {seconds:.0f} s, peak {peak:,.0f} MiB ({growth:,.0f} in the audit), "
+                f"accuracy {accuracy:.2f}, {findings} findings"
+            )
+    ratio = results[500][1] / results[250][1]
+    print(f"seconds {results[500][0]:.0f}, bar {MOST_SECONDS:.0f}; memory ratio {ratio:.2f}, bar {MOST_GROWTH}")
+    return int(results[500][0] > MOST_SECONDS or ratio > MOST_GROWTH)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        measure(sys.argv[1], int(sys.argv[2]))
+    else:
+        sys.exit(main())
