@@ -132,7 +132,7 @@ def _skipped(pool: Pool, names: Sequence[str]) -> tuple[str, ...]:
         if count
     ]
     if empty := sum(not count for count in pool.skipped.values()):
-        notes.append(f"{empty} class{'es' * (empty > 1)} without images {'were' if empty > 1 else 'was'} skipped")
+        notes.append(f"classes without images were skipped: {empty}")
     for index in pool.audited:
         if (others := int((pool.labels != index).sum())) < ENOUGH_IMAGES:
             notes.append(

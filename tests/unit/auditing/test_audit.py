@@ -174,7 +174,7 @@ def test_classes_without_images_are_one_note():
     audit = agop.audit(biased(0, classes=50), images[keep], labels[keep], progress=False)
     assert [note for note in audit.notes if "skipped" in note] == [
         "class 2 was skipped: it has 3 images, an audit needs 20",
-        "47 classes without images were skipped",
+        "classes without images were skipped: 47",
     ]
 
 
