@@ -41,17 +41,20 @@ class Rule:
         return responses if self.weights is None else statistics @ self.weights
 
 
-def clearest_rule(responses: Tensor, statistics: Tensor) -> Rule:
+def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule:
     """The rule with the largest separation: the responses (M,), a statistic (M,F), or a combination of statistics.
 
-    A combination starts with the groups of the responses, or with those of the clearest statistic. Fisher's
-    discriminant then combines what differs between them. The separation is that of images that didn't choose the rule.
+    One combination is the mean of the class minus that of other classes, whose statistics are `others` (N,F): what is
+    planted in one class. The other ones start with the groups of the responses, or with those of the clearest
+    statistic; Fisher's discriminant then combines what differs between them. The separation is that of images that
+    didn't choose the rule.
     """
     if not statistics.shape[1] or len(responses) < _FEWEST:
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
     even = torch.arange(len(responses)) % 2 == 0
-    for make in (_clearest_statistic, partial(_combined, by_response=True), partial(_combined, by_response=False)):
+    combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))
+    for make in (_clearest_statistic, partial(_unlike_others, others=others), *combinations):
         rules = [(make(responses[own], statistics[own]), ~own) for own in (even, ~even)]
         separation = sum(rule.split(responses[rest], statistics[rest])[1].separation for rule, rest in rules)
         candidates.append((separation / 2, make(responses, statistics)))
@@ -63,6 +66,11 @@ def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:
     weights = torch.zeros(statistics.shape[1], dtype=statistics.dtype)
     weights[int(separations(statistics).argmax())] = 1
     return _oriented(weights, responses, statistics)
+
+
+def _unlike_others(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule:
+    """The statistics, weighted by how far the class is from other classes (N,F)."""
+    return _oriented(statistics.mean(dim=0) - others.mean(dim=0), responses, statistics)
 
 
 def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Rule:

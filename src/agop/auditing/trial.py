@@ -18,6 +18,8 @@ from agop.interventions import Intervention
 MARGIN = 0.05
 # Probability of a false alarm in an audit, after Holm's correction.
 LEVEL = 0.05
+# Images of other classes per image of the class, whose mean says what is usual.
+_OTHERS_PER_IMAGE = 2
 # Images that the controls paste from.
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
 # Share of other places that may not have such groups as well.
@@ -122,7 +124,9 @@ def screen(
     pairs = asked.crossed(proposal.class_index, members, same)
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
-    rule = rule or clearest_rule(responses, statistics)
+    if rule is None:
+        others = evenly(asked.others(proposal.class_index), _OTHERS_PER_IMAGE * len(members), generator)
+        rule = clearest_rule(responses, statistics, proposal.statistics(asked.half.images[others]).double())
     contains, groups = rule.split(responses, statistics)
     return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border, same)
 

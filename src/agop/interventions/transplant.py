@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, pad
+from torch.nn.functional import avg_pool2d, normalize, pad
 
 from agop.interventions.base import Intervention
 
@@ -23,6 +23,10 @@ class Transplant(Intervention):
         return torch.where(self.region.to(hosts.device), donors, hosts)
 
     def statistics(self, images: Tensor) -> Tensor:
-        """The fine structure of the region: each pixel minus the mean of 3×3 pixels."""
+        """The fine structure of the region, each pixel minus the mean of 3×3 pixels, with norm 1.
+
+        So a sum of them is a correlation with a pattern. Its amplitude doesn't count: translucent text is strong on a
+        dark background and faint on a bright one.
+        """
         smooth = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-        return (images - smooth)[:, :, self.region].flatten(1)
+        return normalize((images - smooth)[:, :, self.region].flatten(1), dim=1)

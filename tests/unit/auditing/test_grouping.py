@@ -21,16 +21,24 @@ def test_a_combination_separates_what_no_statistic_does():
     contains, statistics = weak_statistics(0)
     responses = noise(1, 80) + 2 * contains  # overlapping
     assert max(float(separations(statistics).max()), Groups.of(responses).separation) < 3.6
-    rule = clearest_rule(responses, statistics)
+    rule = clearest_rule(responses, statistics, noise(9, 80, 24))
     assert rule.weights is not None
     contained, groups = rule.split(responses, statistics)
     assert torch.equal(contained, contains)
     assert groups.p < 1e-3
 
 
+def test_a_faint_pattern_of_one_class_is_found_by_comparing_it_with_other_classes():
+    """Each of many statistics differs less than its noise, and the responses say nothing."""
+    contains = torch.arange(100) % 5 < 4
+    statistics = noise(0, 100, 300) + 0.7 * contains[:, None]
+    rule = clearest_rule(noise(1, 100), statistics, noise(2, 200, 300))
+    assert (rule.split(noise(1, 100), statistics)[0] == contains).double().mean() in (0, 1)
+
+
 def test_the_rule_holds_for_other_images():
     contains, statistics = weak_statistics(0)
-    rule = clearest_rule(noise(1, 80) + 2 * contains, statistics)
+    rule = clearest_rule(noise(1, 80) + 2 * contains, statistics, noise(9, 80, 24))
     others, their_statistics = weak_statistics(7)
     contained, _ = rule.split(noise(8, 80), their_statistics)
     assert (contained == others).double().mean() > 0.95
@@ -38,7 +46,7 @@ def test_the_rule_holds_for_other_images():
 
 def test_images_of_the_lower_group_contain_it_if_the_model_responds_to_them():
     contains, statistics = weak_statistics(0)
-    rule = clearest_rule(noise(1, 80) + 3 * contains, -statistics)
+    rule = clearest_rule(noise(1, 80) + 3 * contains, -statistics, noise(9, 80, 24))
     assert torch.equal(rule.split(noise(1, 80), -statistics)[0], contains)
 
 
@@ -46,7 +54,7 @@ def test_on_noise_the_rule_has_no_groups_in_other_images():
     """Many statistics always separate the images that choose the combination, but not others."""
     small = 0
     for seed in range(12):
-        rule = clearest_rule(noise(seed, 60), noise(100 + seed, 60, 200))
+        rule = clearest_rule(noise(seed, 60), noise(100 + seed, 60, 200), noise(400 + seed, 120, 200))
         _, groups = rule.split(noise(200 + seed, 60), noise(300 + seed, 60, 200))
         small += groups.p < 0.05
     assert small <= 2
@@ -54,21 +62,22 @@ def test_on_noise_the_rule_has_no_groups_in_other_images():
 
 def test_responses_decide_if_they_are_clearer():
     contains = torch.arange(60) % 3 == 0
-    rule = clearest_rule(noise(0, 60) + 20 * contains, noise(1, 60, 5))
+    rule = clearest_rule(noise(0, 60) + 20 * contains, noise(1, 60, 5), noise(2, 60, 5))
     assert rule.weights is None
     assert rule.upper
 
 
 @pytest.mark.parametrize(("count", "columns"), [(31, 5), (60, 0)])
 def test_few_images_or_no_statistics_leave_the_responses(count, columns):
-    assert clearest_rule(noise(0, count), noise(1, count, columns)).weights is None
+    assert clearest_rule(noise(0, count), noise(1, count, columns), noise(2, count, columns)).weights is None
 
 
 def test_constant_statistics_do_not_matter():
     contains, statistics = weak_statistics(0)
     constant = torch.full((80, 3), -13.8, dtype=torch.float64)
-    rule = clearest_rule(noise(1, 80) + 2 * contains, torch.cat([constant, statistics], dim=1))
-    assert torch.equal(rule.split(noise(1, 80), torch.cat([constant, statistics], dim=1))[0], contains)
+    statistics = torch.cat([constant, statistics], dim=1)
+    rule = clearest_rule(noise(1, 80) + 2 * contains, statistics, noise(9, 80, 27))
+    assert torch.equal(rule.split(noise(1, 80), statistics)[0], contains)
 
 
 def test_discriminant_solves_fishers_equation():

@@ -108,7 +108,13 @@ def test_statistics_of_transplant_are_pixels_minus_their_neighbourhood(pair):
             columns = [min(5, max(0, column + step)) for step in (-1, 0, 1)]
             around = torch.stack([images[:, channel, r, c] for r in rows for c in columns])
             expected.append(images[:, channel, row, column] - around.mean(dim=0))
-    assert torch.allclose(measured, torch.stack(expected, dim=1))
+    differences = torch.stack(expected, dim=1)
+    assert torch.allclose(measured, differences / differences.norm(dim=1, keepdim=True))
+
+
+def test_statistics_of_transplant_do_not_depend_on_the_contrast(pair):
+    transplant = interventions.Transplant(REGION)
+    assert torch.allclose(transplant.statistics(0.1 * pair[0] + 3), transplant.statistics(pair[0]), atol=1e-5)
 
 
 def test_statistics_depend_only_on_what_is_swapped(pair):
