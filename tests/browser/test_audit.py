@@ -128,6 +128,6 @@ def test_no_shortcut_found_is_an_answer(page, honest, tmp_path):
     assert page.locator(".verdict").inner_text() == "No shortcut found."
     assert page.get_by_role("heading", name="What was tried").is_visible()
     section = page.locator("main > section").first
-    assert f"An effect of {audit.detectable:.2f} beyond the controls would have been found" in section.inner_text()
+    assert f"An effect of {audit.detectable:.2f} beyond the controls, in half" in section.inner_text()
     counts = section.locator("tbody tr td:nth-child(2)").all_inner_texts()
     assert sum(map(int, counts)) == sum(row["stage"] == "screening" for row in audit.table)
