@@ -22,8 +22,6 @@ from agop.statistic.agop import ENOUGH_SAMPLES
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
 # The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
 _EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
-# It falls from there to 0 while the overlap of V and the patch map rises from 0.62 to 0.72.
-_APART, _OVERLAPPING = 0.62, 0.72
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 
@@ -34,10 +32,8 @@ class WhereWhatWhich(ReferenceMethod):
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
       gradients move with the object, V is nearly even and takes no part: its unevenness
-      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V is also uneven where
-      objects only tend to lie in one region, and then the patterns of the image show where they are. So c is
-      multiplied by clip((0.72 − a) / 0.1, 0, 1), where the overlap a is the probability that a pixel drawn from V² has
-      a larger patch map than one drawn at random. V of fewer than 100 samples is uneven by chance and takes no part.
+      κ = 1 − mean(V)² / mean(V²) sets the exponent, c = 8 · clip((κ − 0.25) / 0.2, 0, 1). V of fewer than 100 samples
+      is uneven by chance and takes no part either.
     - what: the mean of ‖S^½ (o_p − mean o)‖ over the patches p that contain the pixel, the patterns of the first layer
       on which it relies. Needs a prior with a patch matrix.
     - which, fine: the mean of |(x − b) · ∂f/∂x| on paths from reference images b, as in agop-expected. The references
@@ -72,33 +68,32 @@ class WhereWhatWhich(ReferenceMethod):
         if job.prior.provenance.at_chance:
             return {"where": torch.ones_like(job.images[:, 0])}
         which = sum_channels(self.mean_term(job, torch.abs))
-        patterns = None if job.prior.patch_matrix is None else class_patch_maps(job, classes, centred=True)
         factors = {
-            "where": self._where(job, classes, patterns),
-            "what": self._what(job, patterns),
+            "where": self._where(job, classes),
+            "what": self._what(job, classes),
             "which": which,
             "class map": self._class_map(job),
         }
         return {name: _scaled(maps.to(which)) for name, maps in factors.items() if maps is not None}
 
-    def _where(self, job: Job, classes: Tensor, patterns: Tensor | None) -> Tensor | None:
+    def _where(self, job: Job, classes: Tensor) -> Tensor | None:
         if job.prior.count < ENOUGH_SAMPLES:
             return None
         weights = job.prior.weights_for(classes).mean(dim=1)
         unevenness = 1 - weights.mean(dim=(1, 2)).square() / weights.square().mean(dim=(1, 2))
         exponent = _EXPONENT * ((unevenness - _EVEN) / (_UNEVEN - _EVEN)).clamp(0, 1)
-        if patterns is not None:
-            exponent = exponent * ((_OVERLAPPING - overlap(weights, patterns)) / (_OVERLAPPING - _APART)).clamp(0, 1)
         return weights ** exponent[:, None, None]
 
-    def _what(self, job: Job, patterns: Tensor | None) -> Tensor | None:
+    def _what(self, job: Job, classes: Tensor) -> Tensor | None:
         if self.what == "sobel":
             return edges(job.images)
         if self.what == "mean-difference":
             return sum_channels(job.images - job.references.mean(dim=0))
-        if self.what == "activation-norm" and patterns is not None:
+        if job.prior.patch_matrix is None:
+            return None
+        if self.what == "activation-norm":
             return patch_maps(job.probe, job.images, prior_layer(job), centred=True)
-        return patterns
+        return class_patch_maps(job, classes, centred=True)
 
     def _class_map(self, job: Job) -> Tensor | None:
         """GradCAM's maps; 1 for an image without evidence. None if the model has no maps, or only coarse ones."""
@@ -114,13 +109,6 @@ class WhereWhatWhich(ReferenceMethod):
         maps = weighted_maps(job, layer, mean_gradient)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
-
-
-def overlap(weights: Tensor, maps: Tensor) -> Tensor:
-    """The probability (N,) that a pixel drawn from weights² (N,H,W) has a larger map (N,H,W) than a random pixel."""
-    ranks = maps.to(weights).flatten(1).argsort(dim=1).argsort(dim=1)
-    shares = weights.flatten(1).square()
-    return (shares * ranks).sum(dim=1) / shares.sum(dim=1) / max(1, ranks.shape[1] - 1)
 
 
 def _scaled(maps: Tensor) -> Tensor:

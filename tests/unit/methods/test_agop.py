@@ -8,7 +8,6 @@ from torch import nn
 
 import agop
 from agop.errors import InputError, LayerError
-from agop.methods.agop import overlap
 from agop.runs.controls import AGOP_CONTROLS, is_control
 from agop.statistic.agop import ENOUGH_SAMPLES
 from tests import zoo
@@ -80,27 +79,6 @@ def test_flat_prior_takes_no_part_and_a_concentrated_one_decides(inside, exponen
     where = factors_of(model, images, prior)[1]["where"]
     torch.testing.assert_close(where[:, :, 6:], torch.full((2, 12, 6), inside ** (exponent / 2)))
     assert (where[:, :, :6] == 1).all()
-
-
-def test_where_takes_no_part_in_an_image_whose_patterns_are_at_the_same_places():
-    """V is large in the left half. One image has its pattern there, the other one in the right half."""
-    model, noise = zoo.build("plain"), zoo.images(1)[0]
-    images = torch.zeros(2, 3, 12, 12)
-    images[0, :, :, :5], images[1, :, :, 7:] = noise[:, :, :5], noise[:, :, 7:]
-    diagonal = torch.full((3, 12, 12), 1e-6, dtype=torch.float64)
-    diagonal[:, :, :6] = 1
-    where = factors_of(model, images, replace(prior_for(model), diagonal=diagonal))[1]["where"]
-    assert (where[0] == 1).all()
-    torch.testing.assert_close(where[1, :, 6:], torch.full((12, 6), 1e-24), rtol=1e-3, atol=0)
-
-
-def test_overlap_is_the_probability_of_a_larger_value():
-    weights, maps = torch.rand(2, 3, 4, dtype=torch.float64), torch.rand(2, 3, 4)
-    for place in range(2):
-        shares, values = weights[place].flatten() ** 2, maps[place].flatten()
-        larger = [(values[i] > values).sum() / (len(values) - 1) for i in range(len(values))]
-        expected = sum(share * part for share, part in zip(shares, larger, strict=True)) / shares.sum()
-        torch.testing.assert_close(overlap(weights, maps)[place], expected)
 
 
 def test_model_at_chance_has_an_even_map():
