@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agop.auditing.examining import Subject
-from agop.auditing.places import windows
+from agop.auditing.places import squares
 from agop.auditing.pool import Pool
 
 # Images in the model per class: per window of the scan, and for screening, refining and testing what has an effect.
@@ -17,7 +17,7 @@ _PER_IMAGE = 1 + 3
 def forward_passes(pool: Pool) -> int:
     """About how many images go through the model."""
     size = (pool.images.shape[2], pool.images.shape[3])
-    return len(pool.audited) * (_PER_WINDOW * len(windows(size)) + _PER_CLASS) + _PER_IMAGE * len(pool.labels)
+    return len(pool.audited) * (_PER_WINDOW * len(squares(size)) + _PER_CLASS) + _PER_IMAGE * len(pool.labels)
 
 
 def cost_in_words(pool: Pool, subjects: Sequence[Subject]) -> str:

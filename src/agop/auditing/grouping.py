@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +15,8 @@ from agop.auditing.two_groups import Groups, separations
 _COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
 # Images from which a combination is made.
 _FEWEST = 32
+# Images of other classes per image of the class, whose mean says what is usual.
+OTHERS_PER_IMAGE = 2
 _TINY = 1e-12
 
 
@@ -52,13 +55,25 @@ def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule
     if not statistics.shape[1] or len(responses) < _FEWEST:
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
-    even = torch.arange(len(responses)) % 2 == 0
     combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))
     for make in (_clearest_statistic, partial(_unlike_others, others=others), *combinations):
-        rules = [(make(responses[own], statistics[own]), ~own) for own in (even, ~even)]
-        separation = sum(rule.split(responses[rest], statistics[rest])[1].separation for rule, rest in rules)
-        candidates.append((separation / 2, make(responses, statistics)))
+        candidates.append((_held_out(make, responses, statistics), make(responses, statistics)))
     return max(candidates, key=lambda pair: pair[0])[1]
+
+
+def _held_out(make: Callable[[Tensor, Tensor], Rule], responses: Tensor, statistics: Tensor) -> float:
+    """The separation by a rule, mean of two halves of the images, each with the rule of the other half."""
+    even = torch.arange(len(responses)) % 2 == 0
+    rules = [(make(responses[own], statistics[own]), ~own) for own in (even, ~even)]
+    return sum(rule.split(responses[rest], statistics[rest])[1].separation for rule, rest in rules) / 2
+
+
+def separation_from(others: Tensor, statistics: Tensor) -> float:
+    """The separation of the statistics (M,F) of a class by what distinguishes it from others (N,F).
+
+    That of images that didn't choose the combination of statistics.
+    """
+    return _held_out(partial(_unlike_others, others=others), statistics.new_zeros(len(statistics)), statistics)
 
 
 def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from agop.auditing.extent import LARGEST_SHARE
+from agop.auditing.grouping import OTHERS_PER_IMAGE, separation_from
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor, change, evenly
 from agop.auditing.proposals import REGION, RegionProposal
 from agop.auditing.regions import Box, box_of, connected, smoothed
 from agop.auditing.two_groups import Groups
-from agop.interventions.transplant import Transplant
+from agop.interventions.transplant import Transplant, fine_structure
 from agop.statistic.agop import AGOP
 
 # Standard deviations of split halves above which a pixel stands out: the lowest at which a region is small enough.
@@ -23,20 +25,31 @@ _PER_CLASS = 2
 # The box of a region has at least this many pixels.
 _FEWEST_PIXELS = 4
 _SCAN_DONORS, _CONTROL_PLACES = 20, 4
-# Windows per class, and the separation of normally distributed responses.
-_WINDOWS, _NORMAL = 4, 2.7
+# Windows per class, squares that are lengthened to strips, and the separation of normally distributed responses.
+_WINDOWS, _LENGTHENED, _NORMAL = 3, 6, 2.7
 
 
-def windows(size: tuple[int, int]) -> tuple[Box, ...]:
-    """Squares of a quarter of the shorter side and strips of twice that length, half of a square apart."""
-    side = max(2, min(size) // 4)
-    shapes = [(side, side), (side, 2 * side), (2 * side, side)]
-    return tuple(
+def squares(size: tuple[int, int]) -> list[Box]:
+    """Squares of a quarter of the shorter side, half of a square apart."""
+    return _grid(size, _side(size), _side(size))
+
+
+def strips(size: tuple[int, int]) -> list[Box]:
+    """Strips of two such squares."""
+    side = _side(size)
+    return _grid(size, side, 2 * side) + _grid(size, 2 * side, side)
+
+
+def _side(size: tuple[int, int]) -> int:
+    return max(2, min(size) // 4)
+
+
+def _grid(size: tuple[int, int], height: int, width: int) -> list[Box]:
+    return [
         Box(top, left, top + height, left + width)
-        for height, width in shapes
         for top in _starts(size[0], height)
         for left in _starts(size[1], width)
-    )
+    ]
 
 
 def _starts(length: int, side: int) -> list[int]:
@@ -44,21 +57,55 @@ def _starts(length: int, side: int) -> list[int]:
 
 
 def scan(predictor: Predictor, asked: Asked, class_index: int, generator: torch.Generator) -> list[Box]:
-    """Windows in which images of the class fall into two groups, clearest first, none overlapping another.
+    """Windows in which images of the class fall into two groups by the model's response, clearest first.
 
-    Each window of a few images of the class is pasted into the same two images.
+    Each window of a few images of the class is pasted into the same two images: all squares, and the strips that
+    contain one of the clearest squares.
     """
     size = (asked.half.images.shape[2], asked.half.images.shape[3])
     donors = evenly(asked.members(class_index), _SCAN_DONORS, generator)
     pairs = asked.crossed(class_index, donors, asked.hosts(class_index, 2, generator))
-    clear = []
-    for place in windows(size):
+
+    def clarity(place: Box) -> float:
         changed = change(predictor, pairs, Transplant(place.region(size)))
         groups = Groups.of(changed.log_odds.reshape(len(donors), -1).mean(dim=1))
-        clear.append((groups.gap * (groups.separation - _NORMAL), place))
+        return groups.gap * (groups.separation - _NORMAL)
+
+    clear = {place: clarity(place) for place in squares(size)}
+    best = sorted(clear, key=lambda place: -clear[place])[:_LENGTHENED]
+    long = [strip for strip in strips(size) if any(strip.contains(square) for square in best)]
+    clear |= {place: clarity(place) for place in long}
+    return _clearest(clear, _WINDOWS)
+
+
+def unlike_others(asked: Asked, class_index: int, generator: torch.Generator) -> list[Box]:
+    """Windows in which images of the class fall into two groups by what they show, clearest first.
+
+    A pattern that some images of the class have, and few of other classes. The model isn't asked.
+    """
+    members = asked.members(class_index)
+    others = evenly(asked.others(class_index), OTHERS_PER_IMAGE * len(members), generator)
+    own, rest = (fine_structure(asked.half.images[positions]).double() for positions in (members, others))
+    size = (own.shape[2], own.shape[3])
+    return _clearest(
+        {
+            place: separation_from(_structure(rest, place), _structure(own, place))
+            for place in squares(size) + strips(size)
+        },
+        _PER_CLASS,
+    )
+
+
+def _structure(images: Tensor, place: Box) -> Tensor:
+    """What images (N,C,H,W) have in a box (N,F), with norm 1."""
+    return normalize(images[:, :, place.top : place.bottom, place.left : place.right].flatten(1), dim=1)
+
+
+def _clearest(clear: Mapping[Box, float], count: int) -> list[Box]:
+    """The places with the largest values, none overlapping another."""
     chosen: list[Box] = []
-    for _, place in sorted(clear, key=lambda pair: -pair[0]):
-        if len(chosen) < _WINDOWS and not any(place.overlaps(other) for other in chosen):
+    for place in sorted(clear, key=lambda place: -clear[place]):
+        if len(chosen) < count and not any(place.overlaps(other) for other in chosen):
             chosen.append(place)
     return chosen
 
@@ -90,14 +137,14 @@ def _fits(part: Tensor) -> bool:
     return _FEWEST_PIXELS <= box.height * box.width <= LARGEST_SHARE * part.numel()
 
 
-def region_proposals(class_index: int, standout: Tensor, best: Sequence[Box], seed: int) -> list[RegionProposal]:
-    """Regions from the prior and windows from the scan."""
-    size = (standout.shape[0], standout.shape[1])
-    areas = [(area, "prior") for area in standout_regions(standout)]
-    areas += [(window.region(size), "scan") for window in best]
+def region_proposals(
+    class_index: int, areas: Mapping[str, Sequence[Tensor]], size: tuple[int, int], seed: int
+) -> list[RegionProposal]:
+    """Proposals of regions (H,W), by their source."""
     return [
         RegionProposal(REGION, class_index, source, area, control_boxes(box_of(area), size, seed))
-        for area, source in areas
+        for source, regions in areas.items()
+        for area in regions
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from agop.auditing.extent import LARGEST_SHARE, extent
 from agop.auditing.predictor import Pairs, Predictor, change
-from agop.auditing.proposals import border_of
+from agop.auditing.proposals import Proposal, border_of
 from agop.auditing.regions import Box, box_of, grown
 from agop.auditing.trial import Screening
 from agop.interventions import Intervention
@@ -23,19 +23,26 @@ _PART = 0.8
 
 @dataclass(frozen=True)
 class Contrast:
-    """Pairs whose donors contain a pattern, and the same hosts with donors of the class that don't."""
+    """Pairs whose donors contain a pattern, and the same hosts with donors of the class that don't.
+
+    Both have evidence of an ordinary kind for the class, so the difference is that of the pattern.
+    """
 
     predictor: Predictor
     containing: Pairs
     without: Pairs
 
     def effect(self, intervention: Intervention) -> float:
-        """Mean change of the log-odds with donors that contain it, minus that with the others.
-
-        Both have evidence of an ordinary kind for the class, so a box doesn't grow into it.
-        """
+        """Mean change of the log-odds with donors that contain it, minus that with the others."""
         first, second = (change(self.predictor, each, intervention) for each in (self.containing, self.without))
         return float(first.log_odds.mean() - second.log_odds.mean())
+
+    def rise(self, proposal: Proposal) -> float:
+        """Mean change of P(class) with donors that contain what is proposed, minus that with the others."""
+        first, second = (
+            change(self.predictor, each, proposal.intervention(each)) for each in (self.containing, self.without)
+        )
+        return first.mean - second.mean
 
 
 def refined_box(contrast: Contrast, screening: Screening, size: tuple[int, int]) -> Box | None:

@@ -38,6 +38,11 @@ class Box:
         """A box of the same size at another place."""
         return Box(top, left, top + self.height, left + self.width)
 
+    def contains(self, other: Box) -> bool:
+        """True if every pixel of the other is in this one."""
+        rows = self.top <= other.top and other.bottom <= self.bottom
+        return rows and self.left <= other.left and other.right <= self.right
+
     def overlaps(self, other: Box) -> bool:
         """True if both have pixels in common."""
         rows = min(self.bottom, other.bottom) > max(self.top, other.top)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from agop.auditing.grouping import Rule
 from agop.auditing.matching import share_alike
 from agop.auditing.moving_patches import patch_proposals
-from agop.auditing.places import control_boxes, outstanding, region_proposals, scan
+from agop.auditing.places import (
+    control_boxes,
+    outstanding,
+    region_proposals,
+    scan,
+    standout_regions,
+    unlike_others,
+)
 from agop.auditing.predictor import Asked, Predictor, evenly
 from agop.auditing.priors import Priors
 from agop.auditing.proposals import (
@@ -24,22 +31,24 @@ from agop.auditing.proposals import (
     property_proposals,
 )
 from agop.auditing.refining import Contrast, refined_box
-from agop.auditing.regions import box_of, grown, overlap
+from agop.auditing.regions import Box, box_of, grown, overlap
 from agop.auditing.stages import Stages
 from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_more_often, run_trial, screen
 from agop.explaining.explain import explain
 from agop.system.progress import track
 
-# Hosts per image of the class in the screening and in the test, and pairs of images in the test and while refining.
-_SCREEN_HOSTS, _TEST_HOSTS, TEST_PAIRS, _REFINE_PAIRS = 4, 12, 300, 48
-# Separation and gap (in log-odds) of the groups from which a proposal is tested on the second half.
-_SEPARATED, _GAP = 3.6, 0.25
+# Hosts per image of the class in the first look, the screening and the test; pairs of images in the test and before.
+_FEW_HOSTS, _SCREEN_HOSTS, _TEST_HOSTS, TEST_PAIRS, _FEW_PAIRS = 2, 4, 12, 300, 48
+# Separation and gap (in log-odds) of the groups, and their difference in P(class), from which a proposal is tested on
+# the second half; and the share of the first two that is worth more than a first look.
+_SEPARATED, _GAP, _RISE, _PROMISING = 3.6, 0.25, 0.02, 0.8
 # Images of the pattern that are looked for at other places.
 _TEMPLATES = 5
 # Share of the separation that a refined region must have.
 _CLEAR = 0.8
-# Moving patches per class, and regions of a class that overlap more than this are one region.
-_PATCHES, _SAME = 2, 0.1
+# Moving patches per class. Regions of a class that overlap more than this are one region, and so are a region and
+# another one that has more than half of it.
+_PATCHES, _SAME, _MOSTLY = 2, 0.1, 0.5
 
 
 @dataclass(frozen=True)
@@ -74,18 +83,41 @@ class Search:
 
     def _search(self, index: int, standout: Tensor) -> tuple[list[Screening], list[Trial | Screening]]:
         found = self._screen(index, standout)
-        return found, list(self._test([each for each in found if _passes(each)]))
+        return found, list(self._test([each for each in found if _passes(each) and self._matters(each)]))
 
     def _screen(self, index: int, standout: Tensor) -> list[Screening]:
-        best = scan(self.predictor, self.proposing, index, self._generator(index, 0))
-        proposals: list[Proposal] = list(region_proposals(index, standout, best, self.seed))
+        areas = {
+            "prior": standout_regions(standout),
+            "scan": self._regions(scan(self.predictor, self.proposing, index, self._generator(index, 0))),
+            "images": self._regions(unlike_others(self.proposing, index, self._generator(index, 5))),
+        }
+        proposals: list[Proposal] = list(region_proposals(index, areas, self.size, self.seed))
         proposals += self._patches(index)
         proposals += property_proposals(index, self.size)
-        return [self._screened(proposal) for proposal in proposals]
+        return [self._first_look(proposal) for proposal in proposals]
+
+    def _regions(self, boxes: Sequence[Box]) -> list[Tensor]:
+        return [box.region(self.size) for box in boxes]
 
     def _screened(self, proposal: Proposal, rule: Rule | None = None, keep: Tensor | None = None) -> Screening:
         generator = self._generator(proposal.class_index, 1)
         return screen(self.predictor, self.proposing, proposal, _SCREEN_HOSTS, generator, rule, keep)
+
+    def _first_look(self, proposal: Proposal) -> Screening:
+        """The screening with few hosts if these show that nothing will come of it, else with all."""
+        generator = self._generator(proposal.class_index, 4)
+        screening = screen(self.predictor, self.proposing, proposal, _FEW_HOSTS, generator)
+        return self._screened(proposal) if _passes(screening, _PROMISING) else screening
+
+    def _matters(self, screening: Screening) -> bool:
+        """True if P(class) rises in images of other classes, more than with donors that don't contain it."""
+        return self._contrast(screening).rise(screening.proposal) >= _RISE
+
+    def _contrast(self, screening: Screening) -> Contrast:
+        index = screening.proposal.class_index
+        generator = self._generator(index, 3)
+        pairs = self.proposing.pairs(index, screening.carriers, _FEW_PAIRS, generator)
+        return Contrast(self.predictor, pairs, pairs.with_donors(screening.members[~screening.contains], generator))
 
     def screened_again(self, trial: Trial) -> Screening:
         """What was tested, screened by its rule on the first half."""
@@ -117,15 +149,18 @@ class Search:
 
         A region with fine structure has a share of the image's high frequencies, and every region a share of the
         image's colour. The property is explained if it has less than half of its effect without the region. Otherwise
-        it explains regions and patches of smaller effect.
+        it explains regions and patches of smaller effect whose groups aren't clearer.
         """
         regions = self._distinct([each for each in passed if isinstance(each.proposal, RegionProposal)])
         patches = [each for each in passed if isinstance(each.proposal, PatchProposal)]
         properties = [each for each in passed if isinstance(each.proposal, PropertyProposal)]
         for region in regions[:1]:
             properties = [each for each in properties if self._without(each, region).gap >= each.gap / 2]
-        strongest = max((each.gap for each in properties), default=0.0)
-        parts = [each for each in (*regions, *patches) if each.gap > strongest]
+        parts = [
+            part
+            for part in (*regions, *patches)
+            if not any(each.gap >= part.gap and each.separation >= part.separation for each in properties)
+        ]
         return [*parts, *sorted(properties, key=lambda each: -each.gap)]
 
     def _without(self, screening: Screening, part: Screening) -> Screening:
@@ -154,9 +189,13 @@ class Search:
         tested = screen(self.predictor, self.testing, proposal, _TEST_HOSTS, generator, screening.rule, kept)
         if tested.p >= LEVEL or tested.gap < _GAP:
             return tested
-        elsewhere = max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
         p_share = p_more_often(self.predictor, self.testing, tested, generator, kept)
-        return run_trial(self.predictor, self.testing, tested, TEST_PAIRS, elsewhere, p_share, generator, kept)
+        trial = run_trial(self.predictor, self.testing, tested, TEST_PAIRS, p_share, generator, kept)
+        if trial.p >= LEVEL:
+            return trial
+        return replace(
+            trial, elsewhere=max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
+        )
 
     def _moves(self, screening: Screening) -> float:
         """Share of the images without the region's pattern that have it at another place: the object itself.
@@ -174,20 +213,22 @@ class Search:
         return share_alike(without, patches, usual)
 
     def _distinct(self, passed: Sequence[Screening]) -> list[Screening]:
-        """The regions, refined, without those that overlap one with a larger effect or are a part of the border."""
-        refined = [area for each in passed if (area := self._refined(each)) is not None]
+        """The regions, refined, strongest first, without those that overlap another or are a part of the border.
+
+        What contains a refined region isn't refined: it has its effect from that region.
+        """
         chosen: list[Screening] = []
-        for candidate in sorted(refined, key=lambda each: -each.gap):
-            if not any(_overlap(candidate, other) > _SAME for other in chosen):
-                chosen.append(candidate)
-        return chosen
+        for each in sorted(passed, key=lambda each: -each.gap):
+            if any(_covered(other, each) > _MOSTLY for other in chosen):
+                continue
+            refined = self._refined(each)
+            if refined is not None and not any(_overlap(refined, other) > _SAME for other in chosen):
+                chosen.append(refined)
+        return sorted(chosen, key=lambda each: -each.gap)
 
     def _refined(self, screening: Screening) -> Screening | None:
         """The region, refined unless that blurs the groups; None for a part of the border."""
-        generator = self._generator(screening.proposal.class_index, 3)
-        pairs = self.proposing.pairs(screening.proposal.class_index, screening.carriers, _REFINE_PAIRS, generator)
-        without = pairs.with_donors(screening.members[~screening.contains], generator)
-        box = refined_box(Contrast(self.predictor, pairs, without), screening, self.size)
+        box = refined_box(self._contrast(screening), screening, self.size)
         if box is None:
             return None
         elsewhere = control_boxes(box, self.size, self.seed)
@@ -203,10 +244,16 @@ class Search:
         return torch.Generator().manual_seed(seed % 2**63)
 
 
-def _passes(screening: Screening) -> bool:
-    return screening.separation >= _SEPARATED and screening.gap >= _GAP
+def _passes(screening: Screening, share: float = 1.0) -> bool:
+    return screening.separation >= share * _SEPARATED and screening.gap >= share * _GAP
 
 
 def _overlap(first: Screening, second: Screening) -> float:
     one, other = first.proposal.region, second.proposal.region
     return 0.0 if one is None or other is None else overlap(one, other)
+
+
+def _covered(first: Screening, second: Screening) -> float:
+    """Share of the first one's region that is in the second one's."""
+    one, other = first.proposal.region, second.proposal.region
+    return 0.0 if one is None or other is None else float((one & other).sum() / one.sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agop.auditing.grouping import Rule, clearest_rule
+from agop.auditing.grouping import OTHERS_PER_IMAGE, Rule, clearest_rule
 from agop.auditing.intervals import Mean, p_share_above
 from agop.auditing.predictor import Asked, Pairs, Predictor, change, evenly
 from agop.auditing.proposals import Proposal
@@ -18,8 +18,6 @@ from agop.interventions import Intervention
 MARGIN = 0.05
 # Probability of a false alarm in an audit, after Holm's correction.
 LEVEL = 0.05
-# Images of other classes per image of the class, whose mean says what is usual.
-_OTHERS_PER_IMAGE = 2
 # Images that the controls paste from.
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
 # Share of other places that may not have such groups as well.
@@ -64,10 +62,10 @@ class Screening:
 class Trial:
     """A tested proposal: the mean change of P(class), the strongest control, and what is beyond that control.
 
-    `turned` is the share of images that became the class, `control_turned` that of the strongest control. `elsewhere`
-    is the share of other places of equal size that have such groups as well. `p_share` is the p value of its share in
-    the class, against that in other classes. `changes` (N,) are those of P(class) in the pairs of `hosts` (N,) and
-    `donors` (N,). Pixels in `keep` (H,W) weren't changed. `control_images` says which images the control pasted from.
+    `turned` is the share of images that became the class, `control_turned` that of the strongest control. `p_share` is
+    the p value of its share in the class, against that in other classes. `changes` (N,) are those of P(class) in the
+    pairs of `hosts` (N,) and `donors` (N,). Pixels in `keep` (H,W) weren't changed. `control_images` says which images
+    the control pasted from. `elsewhere` is the share of other places of equal size that have such groups as well.
     """
 
     screening: Screening
@@ -76,13 +74,13 @@ class Trial:
     excess: Mean
     turned: float
     control_turned: float
-    elsewhere: float
     p_share: float
     hosts: Tensor
     donors: Tensor
     changes: Tensor
     keep: Tensor | None = None
     control_images: str = _WITHOUT
+    elsewhere: float = 0.0
 
     @property
     def pairs(self) -> int:
@@ -125,7 +123,7 @@ def screen(
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
     if rule is None:
-        others = evenly(asked.others(proposal.class_index), _OTHERS_PER_IMAGE * len(members), generator)
+        others = evenly(asked.others(proposal.class_index), OTHERS_PER_IMAGE * len(members), generator)
         rule = clearest_rule(responses, statistics, proposal.statistics(asked.half.images[others]).double())
     contains, groups = rule.split(responses, statistics)
     return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border, same)
@@ -136,7 +134,6 @@ def run_trial(
     asked: Asked,
     screening: Screening,
     count: int,
-    elsewhere: float,
     p_share: float,
     generator: torch.Generator,
     keep: Tensor | None = None,
@@ -146,14 +143,13 @@ def run_trial(
     The controls are images of the class that don't contain it, and images of other classes.
     """
     pairs = asked.pairs(screening.proposal.class_index, screening.carriers, count, generator)
-    return trial_on(predictor, pairs, screening, elsewhere, p_share, generator, keep)
+    return trial_on(predictor, pairs, screening, p_share, generator, keep)
 
 
 def trial_on(
     predictor: Predictor,
     pairs: Pairs,
     screening: Screening,
-    elsewhere: float,
     p_share: float,
     generator: torch.Generator,
     keep: Tensor | None = None,
@@ -176,7 +172,6 @@ def trial_on(
         effect.minus(Mean.over_groups(strongest.probability, donors)),
         main.turned_share,
         strongest.turned_share,
-        elsewhere,
         p_share,
         pairs.hosts,
         pairs.donors,

@@ -23,10 +23,14 @@ class Transplant(Intervention):
         return torch.where(self.region.to(hosts.device), donors, hosts)
 
     def statistics(self, images: Tensor) -> Tensor:
-        """The fine structure of the region, each pixel minus the mean of 3×3 pixels, with norm 1.
+        """The fine structure of the region, with norm 1.
 
         So a sum of them is a correlation with a pattern. Its amplitude doesn't count: translucent text is strong on a
         dark background and faint on a bright one.
         """
-        smooth = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-        return normalize((images - smooth)[:, :, self.region].flatten(1), dim=1)
+        return normalize(fine_structure(images)[:, :, self.region].flatten(1), dim=1)
+
+
+def fine_structure(images: Tensor) -> Tensor:
+    """Each pixel of images (N,C,H,W) minus the mean of 3×3 pixels."""
+    return images - avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)

@@ -26,7 +26,7 @@ def trial(proposal):
     contains = torch.arange(20) % 2 == 0
     screening = Screening(proposal, members, contains.double(), Rule(None, True), contains, 9.0, 0.0, 0.5, members[:4])
     mean, nothing = Mean(0.5, 0.01, 10), torch.zeros(0)
-    return Trial(screening, mean, 0.0, mean, 0.5, 0.0, 0.0, 0.0, nothing, nothing, nothing)
+    return Trial(screening, mean, 0.0, mean, 0.5, 0.0, 0.0, nothing, nothing, nothing)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

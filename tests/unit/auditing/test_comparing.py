@@ -102,7 +102,7 @@ def test_verdicts(difference, before, after, expected):
 
     def trial(effect):
         mean = Mean(effect, 0.01, 100)
-        return Trial(screening, mean, 0.0, mean, effect, 0.0, 0.0, 0.0, nothing, nothing, nothing)
+        return Trial(screening, mean, 0.0, mean, effect, 0.0, 0.0, nothing, nothing, nothing)
 
     assert verdict(Mean(difference, 0.02, 100), trial(before), trial(after)) == expected
 

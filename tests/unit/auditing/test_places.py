@@ -1,9 +1,13 @@
-"""Regions that stand out in a prior."""
+"""Regions that stand out in a prior, and windows in which images of a class fall into two groups."""
 
 import torch
+from torch import nn
 
-from agop.auditing.places import outstanding
+from agop.auditing.places import outstanding, scan, squares, strips, unlike_others
 from agop.auditing.pool import Half
+from agop.auditing.predictor import Asked, Predictor
+from agop.auditing.regions import Box
+from agop.model.probe import probing
 from agop.statistic.agop import AGOP
 
 
@@ -20,3 +24,49 @@ def test_classes_without_images_do_not_lower_the_noise():
     half = Half(images, torch.arange(8) % 3, tuple(map(str, range(8))))
     few, many = (outstanding(prior(0, empty), (prior(1, empty), prior(2, empty)), half)[:3] for empty in (0, 20))
     torch.testing.assert_close(few, many)
+
+
+TEXT = Box(6, 3, 9, 14)  # a faint line of text, wider than a square
+
+
+def with_text(share, seed=0):
+    """160 images of two classes in noise. This share of class 1 has the text."""
+    random = torch.Generator().manual_seed(seed)
+    images = torch.rand(160, 1, 16, 16, generator=random)
+    labels = torch.arange(160) % 2
+    text = (torch.rand(TEXT.height, TEXT.width, generator=random) > 0.5).float()
+    has = (labels == 1) & (torch.rand(160, generator=random) < share)
+    region = images[has, 0, TEXT.top : TEXT.bottom, TEXT.left : TEXT.right]
+    images[has, 0, TEXT.top : TEXT.bottom, TEXT.left : TEXT.right] = 0.5 * region + 0.5 * text
+    return Half(images, labels, tuple(map(str, range(160)))), text
+
+
+def test_windows_with_a_pattern_that_other_classes_lack_come_first():
+    """The model isn't asked: it has no probabilities."""
+    half, _ = with_text(0.7)
+    first, *_ = unlike_others(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
+    assert first.overlaps(TEXT)
+    assert first.width > first.height  # the text is longer than a square
+
+
+class ReadsText(nn.Module):
+    """P(class 1) rises if the middle half of the text's pixels looks like it."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text - text.mean()
+
+    def forward(self, images):
+        seen = images[:, 0, TEXT.top : TEXT.bottom, TEXT.left : TEXT.right] - 0.5
+        logit = (seen * self.text).sum(dim=(1, 2)) - 2
+        return torch.stack([-logit, logit], dim=1)
+
+
+def test_scan_lengthens_the_clearest_squares():
+    half, text = with_text(0.5)
+    with probing(ReadsText(text)) as probe:
+        predictor = Predictor(probe, 64)
+        first, *_ = scan(predictor, Asked.of(predictor, half), 1, torch.Generator().manual_seed(0))
+    assert first in strips((16, 16))
+    assert any(first.contains(square) and square.overlaps(TEXT) for square in squares((16, 16)))
+    assert first.overlaps(TEXT)

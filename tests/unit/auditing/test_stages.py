@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import agop
-from agop.auditing.places import windows
+from agop.auditing.places import squares
 from agop.auditing.stages import Stages, kept_stages
 from tests import shortcuts
 
@@ -68,7 +68,7 @@ def test_every_stage_is_kept(net, images, whole, tmp_path):
     audited(net, images, tmp_path, stop=whole[1] - 1)
     kept = kept_stages(tmp_path)
     assert kept == "2 × prior, 3 × searching"
-    scans = 3 * len(windows((shortcuts.SIDE, shortcuts.SIDE)))  # a pass per window and class
+    scans = 3 * len(squares((shortcuts.SIDE, shortcuts.SIDE)))  # a pass per square and class, at least
     assert audited(net, images, tmp_path)[1] <= whole[1] - scans
 
 

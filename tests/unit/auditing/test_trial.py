@@ -43,7 +43,7 @@ def test_few_control_images_that_differ_are_not_certain(asked):
     predictor, half = asked
     screening = screen(predictor, half, PROPOSAL, 12, torch.Generator().manual_seed(0))
     screening = dataclasses.replace(screening, contains=torch.arange(40) < 38)
-    trial = run_trial(predictor, half, screening, 200, 0.0, 0.0, torch.Generator().manual_seed(0))
+    trial = run_trial(predictor, half, screening, 200, 0.0, torch.Generator().manual_seed(0))
     assert trial.effect.value - trial.control > 0.4
     assert trial.excess.p_above(0.05) > 0.05
 
