@@ -27,12 +27,13 @@ class Containing:
 
     @classmethod
     def of(cls, half: Half, screening: Screening) -> Containing:
-        """From the groups and responses of a screening."""
-        responses, contains = screening.responses, screening.contains
-        low = responses[~contains].mean()
+        """From the groups and responses of a screening: the images of the class."""
+        low = screening.responses[~screening.contains].mean()
+        own = slice(screening.of_class)
+        members, responses, contains = screening.members[own], screening.responses[own], screening.contains[own]
         places = ((responses - low) / max(screening.gap, 1e-12)).clamp(0, 1)
-        pictures = [half.pictures[member] for member in screening.members.tolist()]
-        return cls.sorted(half.images[screening.members], (places + contains) / 2, contains, pictures)
+        pictures = [half.pictures[member] for member in members.tolist()]
+        return cls.sorted(half.images[members], (places + contains) / 2, contains, pictures)
 
     @classmethod
     def sorted(cls, images: Tensor, scores: Tensor, contains: Tensor, pictures: Sequence[str]) -> Containing:

@@ -121,7 +121,7 @@ def examined(
         ps = holm([trial.p for trial in tested] + [1.0] * len(without_groups))[: len(tested)]
         certain = [tested[place] for p, place in sorted((p, place) for place, p in enumerate(ps)) if p < LEVEL]
         if len(pool.audited) == 2:
-            certain = without_absences(certain, subject.testing.half.images)
+            certain = without_absences(certain)
         described = track(certain, "describing findings", show=settings.progress)
         findings = [(trial, _finding(search, trial, names)) for trial in described]
         yield Examined(search, screened, tested, without_groups, ps, findings)

@@ -93,7 +93,7 @@ def sentence(trial: Trial, name: str, lost: float | None = None) -> str:
         f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
         f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
         f"{trial.control:.2f}). "
-        f"{_percent(trial.screening.share)} of the {name} images contain it.{without}"
+        f"{_percent(trial.screening.share)} of the {name} images contain it.{without}{_doubt(trial.proposal)}"
     )
 
 
@@ -112,6 +112,12 @@ def subject_in_words(proposal: Proposal) -> str:
         return f"A {proposal.side}×{proposal.side} patch at any place"
     subject = {COLOUR: "The colour and contrast of the image", BORDER: "The border of the image"}
     return subject.get(proposal.kind, "The high-frequency band of the image")
+
+
+def _doubt(proposal: Proposal) -> str:
+    """What all images of a class have may be the object. Images with and without it would show the difference."""
+    doubt = " Nearly all images of the class have it and nearly no others: is it a part of the object?"
+    return doubt if proposal.shared else ""
 
 
 def _percent(share: float) -> str:

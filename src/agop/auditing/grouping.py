@@ -9,12 +9,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from agop.auditing.two_groups import Groups, separations
+from agop.auditing.two_groups import LEAST_SHARE, Groups, separations
 
 # Statistics that a rule combines, rounds of combining them, and the share of their variance that is added to it.
 _COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
 # Images from which a combination is made.
 _FEWEST = 32
+# Separation from which groups are clear: a normal distribution has 2.7, a uniform one 3.5.
+SEPARATED = 3.6
 # Images of other classes per image of the class, whose mean says what is usual.
 OTHERS_PER_IMAGE = 2
 _TINY = 1e-12
@@ -76,6 +78,29 @@ def separation_from(others: Tensor, statistics: Tensor) -> float:
     return _held_out(partial(_unlike_others, others=others), statistics.new_zeros(len(statistics)), statistics)
 
 
+def shared_rule(statistics: Tensor, others: Tensor) -> Rule | None:
+    """The rule by which nearly all images of the class (M,F) contain something, and nearly no others (N,F).
+
+    None if the class and the others aren't two clear groups, for images that didn't choose the rule.
+    """
+    halves = [(statistics[start::2], others[start::2]) for start in (0, 1)]
+    for half, rest in zip(halves, halves[::-1], strict=True):
+        if not _splits_classes(_difference(*half), *rest):
+            return None
+    return Rule(_difference(statistics, others), True)
+
+
+def _difference(statistics: Tensor, others: Tensor) -> Tensor:
+    return statistics.mean(dim=0) - others.mean(dim=0)
+
+
+def _splits_classes(weights: Tensor, statistics: Tensor, others: Tensor) -> bool:
+    """True if the values fall into two clear groups, which are the class and the others."""
+    groups = Groups.of(torch.cat([statistics, others]) @ weights)
+    own, rest = groups.high[: len(statistics)].double(), groups.high[len(statistics) :].double()
+    return groups.separation >= SEPARATED and float(own.mean()) > 1 - LEAST_SHARE and float(rest.mean()) < LEAST_SHARE
+
+
 def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:
     """The statistic with the largest separation."""
     weights = torch.zeros(statistics.shape[1], dtype=statistics.dtype)
@@ -85,7 +110,7 @@ def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:
 
 def _unlike_others(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule:
     """The statistics, weighted by how far the class is from other classes (N,F)."""
-    return _oriented(statistics.mean(dim=0) - others.mean(dim=0), responses, statistics)
+    return _oriented(_difference(statistics, others), responses, statistics)
 
 
 def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Rule:

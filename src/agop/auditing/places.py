@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from agop.auditing.extent import LARGEST_SHARE
-from agop.auditing.grouping import OTHERS_PER_IMAGE, separation_from
+from agop.auditing.grouping import OTHERS_PER_IMAGE, separation_from, shared_rule
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor, change, evenly
 from agop.auditing.proposals import REGION, RegionProposal
@@ -26,7 +26,7 @@ _PER_CLASS = 2
 _FEWEST_PIXELS = 4
 _SCAN_DONORS, _CONTROL_PLACES = 20, 4
 # Windows per class, squares that are lengthened to strips, and the separation of normally distributed responses.
-_WINDOWS, _LENGTHENED, _NORMAL = 3, 6, 2.7
+_WINDOWS, _LENGTHENED, _NORMAL = 3, 3, 2.7
 
 
 def squares(size: tuple[int, int]) -> list[Box]:
@@ -78,22 +78,22 @@ def scan(predictor: Predictor, asked: Asked, class_index: int, generator: torch.
     return _clearest(clear, _WINDOWS)
 
 
-def unlike_others(asked: Asked, class_index: int, generator: torch.Generator) -> list[Box]:
-    """Windows in which images of the class fall into two groups by what they show, clearest first.
+def look(asked: Asked, class_index: int, generator: torch.Generator) -> tuple[list[Box], list[Box]]:
+    """Windows by what images show, without asking the model, clearest first.
 
-    A pattern that some images of the class have, and few of other classes. The model isn't asked.
+    In the first, images of the class fall into two groups: some have a pattern that other classes lack. In the second,
+    nearly all images of the class have a pattern, and nearly no others.
     """
     members = asked.members(class_index)
     others = evenly(asked.others(class_index), OTHERS_PER_IMAGE * len(members), generator)
-    own, rest = (fine_structure(asked.half.images[positions]).double() for positions in (members, others))
-    size = (own.shape[2], own.shape[3])
-    return _clearest(
-        {
-            place: separation_from(_structure(rest, place), _structure(own, place))
-            for place in squares(size) + strips(size)
-        },
-        _PER_CLASS,
-    )
+    own, rest = (fine_structure(asked.half.images[positions]) for positions in (members, others))
+    groups, shared = {}, {}
+    for place in squares((own.shape[2], own.shape[3])) + strips((own.shape[2], own.shape[3])):
+        inside, usual = _structure(own, place), _structure(rest, place)
+        groups[place] = separation_from(usual, inside)
+        if shared_rule(inside, usual) is not None:
+            shared[place] = float(inside.mean(dim=0).norm())  # 1 if all images are the same there
+    return _clearest(groups, _PER_CLASS), _clearest(shared, _PER_CLASS)
 
 
 def _structure(images: Tensor, place: Box) -> Tensor:

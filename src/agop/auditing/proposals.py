@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -24,11 +24,15 @@ REGION, PATCH, COLOUR, BORDER, HIGH_FREQUENCY = "region", "moving patch", "colou
 
 @dataclass(frozen=True, eq=False)
 class Proposal(ABC):
-    """Something that may decide a class. `source` names where the proposal comes from."""
+    """Something that may decide a class. `source` names where the proposal comes from.
+
+    `shared`: nearly all images of the class have it and nearly no others, so the two groups are those of both.
+    """
 
     kind: str
     class_index: int
     source: str
+    shared: bool = field(default=False, kw_only=True)
 
     @property
     def region(self) -> Tensor | None:

@@ -14,7 +14,7 @@ from agop.interventions.transplant import Transplant
 
 # A side is moved outwards if that adds this share to the effect, and inwards while this share of the effect remains.
 _ADDED, _KEPT = 0.08, 0.9
-_MOST_STEPS = 24
+_SIDES = ("top", "left", "bottom", "right")
 # Share of the effect of a region's core that the whole pattern must have.
 _NEARLY = 0.9
 # A region along the edge with less than this share of the border's effect is a part of the border.
@@ -69,35 +69,29 @@ def refined_box(contrast: Contrast, screening: Screening, size: tuple[int, int])
 def _smallest(contrast: Contrast, box: Box, size: tuple[int, int], most_pixels: int) -> Box:
     """The box with its sides moved outwards while the effect grows, up to `most_pixels`, then inwards while it stays.
 
-    The effect is that on the log-odds: the probability is near 1 as soon as a part of the pattern suffices.
+    The sides move in turn, each until it fails. The effect is that on the log-odds: the probability is near 1 as soon
+    as a part of the pattern suffices.
     """
     step = max(1, min(size) // 32)
-
-    def strongest(boxes: list[Box]) -> tuple[float, Box]:
-        changes = [(contrast.effect(Transplant(other.region(size))), other) for other in boxes]
-        return max(changes, key=lambda pair: pair[0], default=(-1.0, box))
-
-    best, _ = strongest([box])
-    for _ in range(_MOST_STEPS):
-        grown = [other for other in _moved_sides(box, step, size) if other.height * other.width <= most_pixels]
-        value, candidate = strongest(grown)
-        if value < (1 + _ADDED) * best:
-            break
-        best, box = value, candidate
-    for _ in range(2 * _MOST_STEPS):
-        value, candidate = strongest(_moved_sides(box, -step, size))
-        if value < _KEPT * best:
-            break
-        box = candidate
+    best = contrast.effect(Transplant(box.region(size)))
+    for distance in (step, -step):
+        sides = list(_SIDES)
+        while sides:
+            side = sides.pop(0)
+            other = _moved(box, side, distance, size)
+            if other is None or (distance > 0 and other.height * other.width > most_pixels):
+                continue
+            effect = contrast.effect(Transplant(other.region(size)))
+            if effect < (_KEPT * best if distance < 0 else (1 + _ADDED) * best):
+                continue
+            box, best = other, best if distance < 0 else effect
+            sides.append(side)
     return box
 
 
-def _moved_sides(box: Box, step: int, size: tuple[int, int]) -> list[Box]:
-    """Boxes with one side moved outwards by `step`, or inwards if it is negative, within the image."""
-    moved = [
-        replace(box, top=max(0, box.top - step)),
-        replace(box, left=max(0, box.left - step)),
-        replace(box, bottom=min(size[0], box.bottom + step)),
-        replace(box, right=min(size[1], box.right + step)),
-    ]
-    return [other for other in moved if other != box and min(other.height, other.width) > 1]
+def _moved(box: Box, side: str, distance: int, size: tuple[int, int]) -> Box | None:
+    """The box with one side moved outwards, or inwards if the distance is negative; None if that isn't possible."""
+    length = size[0] if side in ("top", "bottom") else size[1]
+    end = getattr(box, side) + (-distance if side in ("top", "left") else distance)
+    other = replace(box, **{side: min(max(end, 0), length)})
+    return other if other != box and min(other.height, other.width) > 1 else None

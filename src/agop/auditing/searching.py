@@ -9,16 +9,16 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.grouping import Rule
+from agop.auditing.grouping import SEPARATED, Rule
 from agop.auditing.matching import share_alike
 from agop.auditing.moving_patches import patch_proposals
 from agop.auditing.places import (
     control_boxes,
+    look,
     outstanding,
     region_proposals,
     scan,
     standout_regions,
-    unlike_others,
 )
 from agop.auditing.predictor import Asked, Predictor, evenly
 from agop.auditing.priors import Priors
@@ -33,15 +33,17 @@ from agop.auditing.proposals import (
 from agop.auditing.refining import Contrast, refined_box
 from agop.auditing.regions import Box, box_of, grown, overlap
 from agop.auditing.stages import Stages
-from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_more_often, run_trial, screen
+from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_more_often, run_trial, screen, variety
 from agop.explaining.explain import explain
 from agop.system.progress import track
 
-# Hosts per image of the class in the first look, the screening and the test; pairs of images in the test and before.
-_FEW_HOSTS, _SCREEN_HOSTS, _TEST_HOSTS, TEST_PAIRS, _FEW_PAIRS = 2, 4, 12, 300, 48
-# Separation and gap (in log-odds) of the groups, and their difference in P(class), from which a proposal is tested on
-# the second half; and the share of the first two that is worth more than a first look.
-_SEPARATED, _GAP, _RISE, _PROMISING = 3.6, 0.25, 0.02, 0.8
+# Hosts and images of the class in the first look, hosts in the screening and in the test.
+_FIRST_HOSTS, _FIRST_IMAGES, _SCREEN_HOSTS, _TEST_HOSTS = 2, 50, 4, 8
+# Pairs of images in the test, and before it.
+TEST_PAIRS, _FEW_PAIRS = 300, 32
+# Gap of the groups in log-odds, and in P(class), from which a proposal is tested on the second half; and the share of
+# gap and separation that is worth more than a first look.
+_GAP, _RISE, _PROMISING = 0.25, 0.02, 0.9
 # Images of the pattern that are looked for at other places.
 _TEMPLATES = 5
 # Share of the separation that a refined region must have.
@@ -86,15 +88,14 @@ class Search:
         return found, list(self._test([each for each in found if _passes(each) and self._matters(each)]))
 
     def _screen(self, index: int, standout: Tensor) -> list[Screening]:
-        areas = {
-            "prior": standout_regions(standout),
-            "scan": self._regions(scan(self.predictor, self.proposing, index, self._generator(index, 0))),
-            "images": self._regions(unlike_others(self.proposing, index, self._generator(index, 5))),
-        }
+        some, every = map(self._regions, look(self.proposing, index, self._generator(index, 5)))
+        windows = self._regions(scan(self.predictor, self.proposing, index, self._generator(index, 0)))
+        areas = {"prior": standout_regions(standout), "scan": windows, "images": some}
         proposals: list[Proposal] = list(region_proposals(index, areas, self.size, self.seed))
         proposals += self._patches(index)
         proposals += property_proposals(index, self.size)
-        return [self._first_look(proposal) for proposal in proposals]
+        shared = region_proposals(index, {"all images": every}, self.size, self.seed)
+        return [*map(self._first_look, proposals), *(self._screened(replace(each, shared=True)) for each in shared)]
 
     def _regions(self, boxes: Sequence[Box]) -> list[Tensor]:
         return [box.region(self.size) for box in boxes]
@@ -104,10 +105,13 @@ class Search:
         return screen(self.predictor, self.proposing, proposal, _SCREEN_HOSTS, generator, rule, keep)
 
     def _first_look(self, proposal: Proposal) -> Screening:
-        """The screening with few hosts if these show that nothing will come of it, else with all."""
+        """The screening with few images, or with all if these show that the proposal is worth it."""
         generator = self._generator(proposal.class_index, 4)
-        screening = screen(self.predictor, self.proposing, proposal, _FEW_HOSTS, generator)
-        return self._screened(proposal) if _passes(screening, _PROMISING) else screening
+        screening = screen(
+            self.predictor, self.proposing, proposal, _FIRST_HOSTS, generator, most=_FIRST_IMAGES
+        )  # fmt: skip
+        promising = _passes(screening, _PROMISING) and self._matters(screening)
+        return self._screened(proposal) if promising else screening
 
     def _matters(self, screening: Screening) -> bool:
         """True if P(class) rises in images of other classes, more than with donors that don't contain it."""
@@ -193,9 +197,8 @@ class Search:
         trial = run_trial(self.predictor, self.testing, tested, TEST_PAIRS, p_share, generator, kept)
         if trial.p >= LEVEL:
             return trial
-        return replace(
-            trial, elsewhere=max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
-        )
+        elsewhere = max(groups_elsewhere(self.predictor, self.testing, tested, kept), self._moves(tested))
+        return replace(trial, elsewhere=elsewhere, variety=variety(tested, self.testing.half.images))
 
     def _moves(self, screening: Screening) -> float:
         """Share of the images without the region's pattern that have it at another place: the object itself.
@@ -231,9 +234,9 @@ class Search:
         box = refined_box(self._contrast(screening), screening, self.size)
         if box is None:
             return None
-        elsewhere = control_boxes(box, self.size, self.seed)
-        index, source = screening.proposal.class_index, screening.proposal.source
-        refined = self._screened(RegionProposal(REGION, index, source, box.region(self.size), elsewhere))
+        area, elsewhere = box.region(self.size), control_boxes(box, self.size, self.seed)
+        index, source, shared = screening.proposal.class_index, screening.proposal.source, screening.proposal.shared
+        refined = self._screened(RegionProposal(REGION, index, source, area, elsewhere, shared=shared))
         return refined if refined.separation >= _CLEAR * screening.separation else screening
 
     def _generator(self, *numbers: int) -> torch.Generator:
@@ -245,7 +248,7 @@ class Search:
 
 
 def _passes(screening: Screening, share: float = 1.0) -> bool:
-    return screening.separation >= share * _SEPARATED and screening.gap >= share * _GAP
+    return screening.separation >= share * SEPARATED and screening.gap >= share * _GAP
 
 
 def _overlap(first: Screening, second: Screening) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agop.auditing.grouping import OTHERS_PER_IMAGE, Rule, clearest_rule
+from agop.auditing.grouping import OTHERS_PER_IMAGE, Rule, clearest_rule, shared_rule
 from agop.auditing.intervals import Mean, p_share_above
 from agop.auditing.predictor import Asked, Pairs, Predictor, change, evenly
 from agop.auditing.proposals import Proposal
@@ -22,6 +22,8 @@ LEVEL = 0.05
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
 # Share of other places that may not have such groups as well.
 _HALF = 0.5
+# Variance of images with a pattern, relative to that of images without it. A pattern adds none.
+_MOST_VARIED = 1.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,8 @@ class Screening:
     """A proposal with the response (M,) of the model to each image of the class, and two groups of these images.
 
     The response is the mean change of the log-odds of the class in the same few images, the `hosts`. `contains` (M,)
-    marks the images that contain it, by the rule; `border` is the value between the groups.
+    marks the images that contain it, by the rule; `border` is the value between the groups. If it is shared by the
+    class, as many images of other classes follow those of the class.
     """
 
     proposal: Proposal
@@ -48,9 +51,14 @@ class Screening:
         return self.members[self.contains]
 
     @property
+    def of_class(self) -> int:
+        """Number of members that are images of the class, which come first."""
+        return len(self.members) // 2 if self.proposal.shared else len(self.members)
+
+    @property
     def share(self) -> float:
-        """Share of the images that contain it."""
-        return float(self.contains.double().mean())
+        """Share of the images of the class that contain it."""
+        return float(self.contains[: self.of_class].double().mean())
 
     @property
     def gap(self) -> float:
@@ -65,7 +73,8 @@ class Trial:
     `turned` is the share of images that became the class, `control_turned` that of the strongest control. `p_share` is
     the p value of its share in the class, against that in other classes. `changes` (N,) are those of P(class) in the
     pairs of `hosts` (N,) and `donors` (N,). Pixels in `keep` (H,W) weren't changed. `control_images` says which images
-    the control pasted from. `elsewhere` is the share of other places of equal size that have such groups as well.
+    the control pasted from. `elsewhere` is the share of other places of equal size that have such groups as well,
+    `variety` how much images with it vary, relative to those without it.
     """
 
     screening: Screening
@@ -81,6 +90,7 @@ class Trial:
     keep: Tensor | None = None
     control_images: str = _WITHOUT
     elsewhere: float = 0.0
+    variety: float = 0.0
 
     @property
     def pairs(self) -> int:
@@ -97,9 +107,10 @@ class Trial:
         """The largest of three p values: images of the class form two groups, it is more frequent in the class than in
         others, and the effect beyond controls matters.
 
-        1 if half of the other places have such groups as well.
+        1 if half of the other places have such groups as well, or if images with it vary more than those without it:
+        what they have in common is then that something is missing.
         """
-        if self.elsewhere >= _HALF:
+        if self.elsewhere >= _HALF or self.variety > _MOST_VARIED:
             return 1.0
         return max(self.screening.p, self.p_share, self.excess.p_above(MARGIN))
 
@@ -112,18 +123,23 @@ def screen(
     generator: torch.Generator,
     rule: Rule | None = None,
     keep: Tensor | None = None,
+    most: int | None = None,
 ) -> Screening:
     """Paste what is proposed from every image of the class into the same images. Pixels in `keep` (H,W) stay.
 
-    Without a rule, the one with the clearest groups is chosen.
+    Without a rule, the one with the clearest groups is chosen. With `most`, no more images of the class are used.
     """
-    members = asked.members(proposal.class_index)
+    members = asked.members(proposal.class_index)[:most]
+    others = evenly(asked.others(proposal.class_index), OTHERS_PER_IMAGE * len(members), generator)
+    if proposal.shared:
+        members = torch.cat([members, others[: len(members)]])
     same = asked.hosts(proposal.class_index, hosts, generator)
     pairs = asked.crossed(proposal.class_index, members, same)
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
+    if rule is None and proposal.shared:
+        rule = shared_rule(*statistics.chunk(2)) or Rule(None, True)
     if rule is None:
-        others = evenly(asked.others(proposal.class_index), OTHERS_PER_IMAGE * len(members), generator)
         rule = clearest_rule(responses, statistics, proposal.statistics(asked.half.images[others]).double())
     contains, groups = rule.split(responses, statistics)
     return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border, same)
@@ -181,6 +197,16 @@ def trial_on(
     )
 
 
+def variety(screening: Screening, images: Tensor) -> float:
+    """Variance of what images with the pattern look like, relative to those without it.
+
+    Images with a pattern have it in common, images without it don't.
+    """
+    looks = screening.proposal.look(images[screening.members]).double()
+    own, others = (looks[chosen].var(dim=0).mean() for chosen in (screening.contains, ~screening.contains))
+    return float(own / others.clamp_min(1e-12))
+
+
 def groups_elsewhere(predictor: Predictor, asked: Asked, screening: Screening, keep: Tensor | None = None) -> float:
     """Share of other places of equal size where images of the class form two groups with half of the gap or more.
 
@@ -200,6 +226,9 @@ def p_more_often(
     A pattern that all classes have equally often may still change predictions, but it doesn't stand for a class.
     """
     proposal = screening.proposal
+    if proposal.shared:
+        own, rest = (int(part.sum()) for part in screening.contains.chunk(2))
+        return p_share_above(own, rest, screening.of_class)
     others = evenly(asked.others(proposal.class_index), len(screening.members), generator)
     pairs = asked.crossed(proposal.class_index, others, screening.hosts)
     responses = _responses(predictor, pairs, screening.hosts, proposal.intervention(pairs), keep)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 # The smaller group has at least this share of the values, and at least this many.
-_LEAST_SHARE, _FEWEST = 0.08, 4
+LEAST_SHARE, _FEWEST = 0.08, 4
 # Simulated samples, how many of them at once, and the share of them that makes the tail.
 _SIMULATED, _AT_ONCE, _TAIL = 20_000, 1000, 0.01
 _TINY = 1e-12
@@ -80,7 +80,7 @@ def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     count = values.shape[1]
     # A variance is the difference of two large numbers unless the values are near 0.
     values = values - values.mean(axis=1, keepdims=True)
-    fewest = max(_FEWEST, math.ceil(_LEAST_SHARE * count))
+    fewest = max(_FEWEST, math.ceil(LEAST_SHARE * count))
     sizes = np.arange(fewest, count - fewest + 1)
     sums, squares = (np.cumsum(v, axis=1)[:, sizes - 1] for v in (values, values**2))
     totals, all_squares = (v.sum(axis=1, keepdims=True) for v in (values, values**2))

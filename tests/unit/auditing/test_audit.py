@@ -55,6 +55,18 @@ def test_planted_patch_is_found(planted):
     assert "no longer recognised" in finding.sentence
 
 
+def test_patch_in_all_images_of_a_class_is_found():
+    """The images of the class form no two groups: they are compared with those of other classes."""
+    audit = audited(1.0, class_names=("bar", "pole", "square"))
+    truth = torch.zeros(shortcuts.SIDE, shortcuts.SIDE, dtype=torch.bool)
+    truth[shortcuts.PLACE] = True
+    (finding,) = audit.findings
+    assert (finding.kind, finding.class_index, finding.prevalence) == ("region", shortcuts.PLANTED, 1.0)
+    assert overlap(finding.region, truth) >= 0.5
+    assert "is it a part of the object?" in finding.sentence
+    assert len(finding.ranked) == 80  # images of the class, none of others
+
+
 @pytest.mark.parametrize(("plant", "kind"), [("frame", "border"), ("grid", "high frequency")])
 def test_planted_property_is_found(plant, kind, tmp_path):
     """Lines also change the levels of an image, so other properties of the class may be found as well."""

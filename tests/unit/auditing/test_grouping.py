@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from agop.auditing.grouping import Rule, clearest_rule, discriminant
+from agop.auditing.grouping import Rule, clearest_rule, discriminant, shared_rule
 from agop.auditing.two_groups import Groups, separations
 
 
@@ -96,3 +96,17 @@ def test_rule_of_responses_ignores_statistics():
     assert torch.equal(contains, torch.arange(20) >= 10)
     assert groups.gap == pytest.approx(9, abs=1.5)
     assert torch.equal(Rule(None, False).split(responses, noise(2, 20, 3))[0], ~contains)
+
+
+def test_a_class_is_a_group_only_if_nearly_all_of_its_images_differ_clearly_from_others():
+    """Ordinary evidence for a class also differs from other classes, but in all degrees."""
+    others = noise(0, 120, 40)
+    rule = shared_rule(noise(1, 60, 40) + 3, others)
+    assert rule is not None
+    assert (
+        rule.split(noise(2, 120), torch.cat([noise(3, 60, 40) + 3, others[:60]]))[0].tolist()
+        == [True] * 60 + [False] * 60
+    )
+    assert shared_rule(noise(1, 60, 40) + 0.3, others) is None  # overlapping
+    some = torch.arange(60)[:, None] % 5 > 0
+    assert shared_rule(noise(1, 60, 40) + 3 * some, others) is None  # four of five images

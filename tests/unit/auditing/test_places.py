@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from agop.auditing.places import outstanding, scan, squares, strips, unlike_others
+from agop.auditing.places import look, outstanding, scan, squares, strips
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor
 from agop.auditing.regions import Box
@@ -44,9 +44,17 @@ def with_text(share, seed=0):
 def test_windows_with_a_pattern_that_other_classes_lack_come_first():
     """The model isn't asked: it has no probabilities."""
     half, _ = with_text(0.7)
-    first, *_ = unlike_others(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
+    (first, *_), shared = look(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
     assert first.overlaps(TEXT)
     assert first.width > first.height  # the text is longer than a square
+    assert shared == []
+
+
+def test_windows_with_a_pattern_that_the_whole_class_has():
+    half, _ = with_text(1.0)
+    _, (first, *_) = look(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
+    assert first.overlaps(TEXT)
+    assert look(Asked(half, torch.zeros(160, 2)), 0, torch.Generator().manual_seed(0))[1] != [first]
 
 
 class ReadsText(nn.Module):

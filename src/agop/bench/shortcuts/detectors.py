@@ -31,7 +31,7 @@ Read = Callable[[nn.Module, PlantedTask, AGOP], tuple[float, Tensor | None]]
 def by_audit(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[Detection, tuple[str, ...]]:
     """The audit's search in the test images, and its findings in words, without the parts that don't search.
 
-    The alarm is −log10 of the smallest corrected p value.
+    The alarm is −log10 of the smallest p value, before the correction, which would make most of them 1.
     """
     start = time.perf_counter()
     pool = read_pool(model, task.test.images, task.test.labels, per_class=200, seed=0, progress=False)
@@ -40,7 +40,7 @@ def by_audit(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[Detectio
     with examined(subject, pool, prior, names, Settings(0, progress=False, stages=None)) as result:
         findings = [finding for _, finding in result.findings]
     seconds = time.perf_counter() - start
-    alarm = -math.log10(max(min(result.ps, default=1.0), _SMALLEST_P))
+    alarm = -math.log10(max(min((trial.p for trial in result.tested), default=1.0), _SMALLEST_P))
     regions = [finding.region for finding in findings if finding.region is not None]
     sentences = tuple(finding.sentence for finding in findings)
     return Detection(alarm, seconds, bool(findings), _best_overlap(regions, task)), sentences
