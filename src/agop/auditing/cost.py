@@ -7,17 +7,23 @@ from collections.abc import Sequence
 from agop.auditing.examining import Subject
 from agop.auditing.places import squares
 from agop.auditing.pool import Pool
+from agop.auditing.selecting import default_count
 
 # Images in the model per class: per window of the scan, and for screening, refining and testing what has an effect.
-_PER_WINDOW, _PER_CLASS = 40, 14_000
+_PER_WINDOW, _PER_CLASS = 40, 6_000
 # A gradient costs about as much as three forward passes: half of the images have one for the prior, one for the map.
 _PER_IMAGE = 1 + 3
+# Images in the model for each one whose maps are compared.
+_PER_MAP = 400
+# Seconds per class besides the model: statistics of images and of groups.
+_SECONDS_PER_CLASS = 1.5
 
 
 def forward_passes(pool: Pool) -> int:
     """About how many images go through the model."""
     size = (pool.images.shape[2], pool.images.shape[3])
-    return len(pool.audited) * (_PER_WINDOW * len(squares(size)) + _PER_CLASS) + _PER_IMAGE * len(pool.labels)
+    search = len(pool.audited) * (_PER_WINDOW * len(squares(size)) + _PER_CLASS)
+    return search + _PER_IMAGE * len(pool.labels) + _PER_MAP * default_count(pool.images)
 
 
 def cost_in_words(pool: Pool, subjects: Sequence[Subject]) -> str:
@@ -25,7 +31,7 @@ def cost_in_words(pool: Pool, subjects: Sequence[Subject]) -> str:
     passes = forward_passes(pool)
     height, width = pool.images.shape[2:]
     size = f"{height} px" if height == width else f"{height}×{width} px"
-    seconds = passes * sum(subject.seconds for subject in subjects)
+    seconds = sum(passes * subject.seconds + _SECONDS_PER_CLASS * len(pool.audited) for subject in subjects)
     rounded = float(f"{passes * len(subjects):.2g}")
     return (
         f"{len(pool.audited)} classes, {len(pool.labels):,} images at {size}: about {rounded:,.0f} forward passes, "

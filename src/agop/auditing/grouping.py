@@ -13,8 +13,8 @@ from agop.auditing.two_groups import LEAST_SHARE, Groups, separations
 
 # Statistics that a rule combines, rounds of combining them, and the share of their variance that is added to it.
 _COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
-# Images from which a combination is made.
-_FEWEST = 32
+# Images of a class from which statistics are combined.
+FEWEST = 32
 # Separation from which groups are clear: a normal distribution has 2.7, a uniform one 3.5.
 SEPARATED = 3.6
 # Images of other classes per image of the class, whose mean says what is usual.
@@ -54,7 +54,7 @@ def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule
     statistic; Fisher's discriminant then combines what differs between them. The separation is that of images that
     didn't choose the rule.
     """
-    if not statistics.shape[1] or len(responses) < _FEWEST:
+    if not statistics.shape[1] or len(responses) < FEWEST:
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
     combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from agop.auditing.extent import LARGEST_SHARE
-from agop.auditing.grouping import OTHERS_PER_IMAGE, separation_from, shared_rule
+from agop.auditing.grouping import FEWEST, OTHERS_PER_IMAGE, separation_from, shared_rule
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor, change, evenly
 from agop.auditing.proposals import REGION, RegionProposal
@@ -82,9 +82,11 @@ def look(asked: Asked, class_index: int, generator: torch.Generator) -> tuple[li
     """Windows by what images show, without asking the model, clearest first.
 
     In the first, images of the class fall into two groups: some have a pattern that other classes lack. In the second,
-    nearly all images of the class have a pattern, and nearly no others.
+    nearly all images of the class have a pattern, and nearly no others. None for a class with few images.
     """
     members = asked.members(class_index)
+    if len(members) < FEWEST:
+        return [], []
     others = evenly(asked.others(class_index), OTHERS_PER_IMAGE * len(members), generator)
     own, rest = (fine_structure(asked.half.images[positions]) for positions in (members, others))
     groups, shared = {}, {}

@@ -66,7 +66,7 @@ def select(
     model, rows = unwrapped(model), rows_for(images, batch_size, model)
     targets = _targets(model, images, labels, rows)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    scored = min(len(images) // 2, _default_count(images) if count is None else count)
+    scored = min(len(images) // 2, default_count(images) if count is None else count)
     chosen, others = order[:scored], order[scored : scored + _MOST_OTHERS]
     names = tuple(map(str, others.tolist()))
     half = Half(images[others.to(images.device)], targets[others], names)
@@ -102,7 +102,7 @@ def compare_on_halves(
 ) -> tuple[Selection | None, tuple[str, ...]]:
     """The default methods on images of the second half. None with the reason for a model that can't be copied."""
     chosen = torch.randperm(len(second.labels), generator=torch.Generator().manual_seed(seed))
-    chosen = chosen[: _default_count(second.images)]
+    chosen = chosen[: default_count(second.images)]
     try:
         judge = Judge.of(model, second.images[chosen], second.labels[chosen], first.images, priors, rows, seed)
     except (InputError, ModelError) as error:
@@ -110,7 +110,7 @@ def compare_on_halves(
     return compare(judge, progress=progress), ()
 
 
-def _default_count(images: Tensor) -> int:
+def default_count(images: Tensor) -> int:
     """Number of images (N,C,H,W) to score: fewer large ones."""
     return max(_FEWEST, min(_MOST, _VALUES // images[0].numel()))
 
