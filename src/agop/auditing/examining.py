@@ -135,6 +135,7 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
         lost = float(change(search.predictor, pairs, Remove(proposal.region)).lost.double().mean())
     first = search.screened_again(trial)
     contained = Containing.of(search.testing.half, screening).joined(Containing.of(search.proposing.half, first))
+    share = float(contained.contains.double().mean())
     maps = explain(
         search.model, contained.ranked, "agop-weighted", search.priors.whole, proposal.class_index,
         batch_size=search.predictor.rows, nan="skip", output=search.priors.whole.provenance.output,
@@ -146,8 +147,8 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
         trial.effect.value,
         trial.effect.interval,
         trial.control,
-        screening.share,
-        sentence(trial, names[proposal.class_index], lost),
+        share,
+        sentence(trial, names[proposal.class_index], share, lost),
         contained,
         maps.nan_to_num(),
     )

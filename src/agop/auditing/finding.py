@@ -78,10 +78,10 @@ class Finding:
         }
 
 
-def sentence(trial: Trial, name: str, lost: float | None = None) -> str:
+def sentence(trial: Trial, name: str, share: float, lost: float | None = None) -> str:
     """What was tested and what it changed, in plain words with figures.
 
-    `lost` is the share of the class's images that are no longer recognised without it.
+    `share` of the class's images contain it. `lost` of these are no longer recognised without it.
     """
     subject, pasted = subject_in_words(trial.proposal), "pasted into"
     if isinstance(trial.proposal, PropertyProposal):
@@ -93,7 +93,7 @@ def sentence(trial: Trial, name: str, lost: float | None = None) -> str:
         f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
         f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
         f"{trial.control:.2f}). "
-        f"{_percent(trial.screening.share)} of the {name} images contain it.{without}{_doubt(trial.proposal)}"
+        f"{_percent(share)} of the {name} images contain it.{without}{_doubt(trial.proposal)}"
     )
 
 

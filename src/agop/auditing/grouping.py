@@ -14,7 +14,7 @@ from agop.auditing.two_groups import LEAST_SHARE, Groups, separations
 # Statistics that a rule combines, rounds of combining them, and the share of their variance that is added to it.
 _COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
 # Images of a class from which statistics are combined.
-FEWEST = 32
+ENOUGH_TO_COMBINE = 32
 # Separation from which groups are clear: a normal distribution has 2.7, a uniform one 3.5.
 SEPARATED = 3.6
 # Images of other classes per image of the class, whose mean says what is usual.
@@ -54,7 +54,7 @@ def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule
     statistic; Fisher's discriminant then combines what differs between them. The separation is that of images that
     didn't choose the rule.
     """
-    if not statistics.shape[1] or len(responses) < FEWEST:
+    if not statistics.shape[1] or len(responses) < ENOUGH_TO_COMBINE:
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
     combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))
@@ -81,8 +81,11 @@ def separation_from(others: Tensor, statistics: Tensor) -> float:
 def shared_rule(statistics: Tensor, others: Tensor) -> Rule | None:
     """The rule by which nearly all images of the class (M,F) contain something, and nearly no others (N,F).
 
-    None if the class and the others aren't two clear groups, for images that didn't choose the rule.
+    None if the class and the others aren't two clear groups, for images that didn't choose the rule, or if the others
+    look more alike than the class: then it is the class that lacks something.
     """
+    if statistics.mean(dim=0).norm() <= others.mean(dim=0).norm():
+        return None
     halves = [(statistics[start::2], others[start::2]) for start in (0, 1)]
     for half, rest in zip(halves, halves[::-1], strict=True):
         if not _splits_classes(_difference(*half), *rest):

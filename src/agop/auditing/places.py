@@ -1,4 +1,4 @@
-"""Places of a class: regions that stand out in the prior, and windows whose transplant changes most."""
+"""Places of a class: regions that stand out in the prior, windows whose transplant changes most, windows by look."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from agop.auditing.extent import LARGEST_SHARE
-from agop.auditing.grouping import FEWEST, OTHERS_PER_IMAGE, separation_from, shared_rule
+from agop.auditing.grouping import ENOUGH_TO_COMBINE, OTHERS_PER_IMAGE, separation_from, shared_rule
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor, change, evenly
 from agop.auditing.proposals import REGION, RegionProposal
 from agop.auditing.regions import Box, box_of, connected, smoothed
 from agop.auditing.two_groups import Groups
-from agop.interventions.transplant import Transplant, fine_structure
+from agop.interventions.transplant import FLAT, Transplant, fine_structure
 from agop.statistic.agop import AGOP
 
 # Standard deviations of split halves above which a pixel stands out: the lowest at which a region is small enough.
@@ -78,16 +78,16 @@ def scan(predictor: Predictor, asked: Asked, class_index: int, generator: torch.
     return _clearest(clear, _WINDOWS)
 
 
-def look(asked: Asked, class_index: int, generator: torch.Generator) -> tuple[list[Box], list[Box]]:
+def windows_in_images(asked: Asked, class_index: int, generator: torch.Generator) -> tuple[list[Box], list[Box]]:
     """Windows by what images show, without asking the model, clearest first.
 
     In the first, images of the class fall into two groups: some have a pattern that other classes lack. In the second,
     nearly all images of the class have a pattern, and nearly no others. None for a class with few images.
     """
     members = asked.members(class_index)
-    if len(members) < FEWEST:
+    if len(members) < ENOUGH_TO_COMBINE:
         return [], []
-    others = evenly(asked.others(class_index), OTHERS_PER_IMAGE * len(members), generator)
+    others = asked.some_others(class_index, OTHERS_PER_IMAGE * len(members), generator)
     own, rest = (fine_structure(asked.half.images[positions]) for positions in (members, others))
     groups, shared = {}, {}
     for place in squares((own.shape[2], own.shape[3])) + strips((own.shape[2], own.shape[3])):
@@ -100,7 +100,7 @@ def look(asked: Asked, class_index: int, generator: torch.Generator) -> tuple[li
 
 def _structure(images: Tensor, place: Box) -> Tensor:
     """What images (N,C,H,W) have in a box (N,F), with norm 1."""
-    return normalize(images[:, :, place.top : place.bottom, place.left : place.right].flatten(1), dim=1)
+    return normalize(images[:, :, place.top : place.bottom, place.left : place.right].flatten(1), dim=1, eps=FLAT)
 
 
 def _clearest(clear: Mapping[Box, float], count: int) -> list[Box]:

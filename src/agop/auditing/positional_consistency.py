@@ -45,9 +45,10 @@ class Consistency:
         if math.isnan(self.corrected):
             return f"Whether the model looks at places is unknown, with {counted(self.images, 'correct image')}."
         figures = f"(positional consistency {self.corrected:.2f}; 0: no fixed places, 1: always the same pixels)"
-        if self.corrected >= STILL:
+        rounded = round(self.corrected, 2)  # as printed
+        if rounded >= STILL:
             return f"This model looks at places: gradients of different images are large at the same pixels {figures}."
-        if self.corrected <= MOVING:
+        if rounded <= MOVING:
             return (
                 f"This model looks at patterns that move: gradients are large at other pixels in each image {figures}."
             )

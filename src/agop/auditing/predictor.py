@@ -56,6 +56,11 @@ class Asked:
         """Positions of the images of other classes."""
         return (self.half.labels != class_index).nonzero()[:, 0]
 
+    def some_others(self, class_index: int, count: int, generator: torch.Generator) -> Tensor:
+        """Positions of random images of other classes, at most `count`, none twice."""
+        others = self.others(class_index)
+        return evenly(others, min(count, len(others)), generator)
+
     def pairs(self, class_index: int, donors: Tensor, count: int, generator: torch.Generator) -> Pairs:
         """Random images of other classes, each with one of the donors. Both are used evenly."""
         others = self.others(class_index)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from agop.auditing.finding import class_label
 from agop.auditing.intervals import finite
-from agop.auditing.pool import Half
+from agop.auditing.pool import ENOUGH_IMAGES, Half
 from agop.auditing.positional_consistency import Consistency, positional_consistency
 from agop.auditing.priors import Priors
 from agop.auditing.shared_evidence import SharedEvidence, shared_evidence
@@ -50,7 +50,9 @@ class Reliance:
         diagonals = prior.diagonal[None] if prior.class_diagonals is None else prior.class_diagonals
         maps = diagonals.double().sum(dim=1)
         counts = torch.ones(len(maps)) if prior.class_counts is None else prior.class_counts
-        hot = {index: concentration(maps[index]) for index in counts.nonzero()[:, 0].tolist()}
+        # Few images are concentrated by chance, and a class that was skipped shouldn't be named.
+        enough = counts >= (1 if prior.class_counts is None else min(ENOUGH_IMAGES // 2, int(counts.max())))
+        hot = {index: concentration(maps[index]) for index in enough.nonzero()[:, 0].tolist()}
         return cls(
             tuple(class_names),
             positional_consistency(model, half, rows, seed),

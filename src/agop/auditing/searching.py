@@ -14,11 +14,11 @@ from agop.auditing.matching import share_alike
 from agop.auditing.moving_patches import patch_proposals
 from agop.auditing.places import (
     control_boxes,
-    look,
     outstanding,
     region_proposals,
     scan,
     standout_regions,
+    windows_in_images,
 )
 from agop.auditing.predictor import Asked, Predictor, evenly
 from agop.auditing.priors import Priors
@@ -51,6 +51,10 @@ _CLEAR = 0.8
 # Moving patches per class. Regions of a class that overlap more than this are one region, and so are a region and
 # another one that has more than half of it.
 _PATCHES, _SAME, _MOSTLY = 2, 0.1, 0.5
+# Separation of what a whole class shares, in multiples of that of other groups.
+_SHARED = 2.0
+# Groups are those of something else that separates them this much more clearly, from this correlation on.
+_CLEARER, _ASSOCIATED = 2.0, 0.6
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,11 @@ class Search:
 
     def _search(self, index: int, standout: Tensor) -> tuple[list[Screening], list[Trial | Screening]]:
         found = self._screen(index, standout)
-        return found, list(self._test([each for each in found if _passes(each) and self._matters(each)]))
+        passed = [each for each in found if _passes(each) and self._matters(each)]
+        return found, list(self._test([each for each in passed if not _has_groups_of_another(each, found, passed)]))
 
     def _screen(self, index: int, standout: Tensor) -> list[Screening]:
-        some, every = map(self._regions, look(self.proposing, index, self._generator(index, 5)))
+        some, every = map(self._regions, windows_in_images(self.proposing, index, self._generator(index, 5)))
         windows = self._regions(scan(self.predictor, self.proposing, index, self._generator(index, 0)))
         areas = {"prior": standout_regions(standout), "scan": windows, "images": some}
         proposals: list[Proposal] = list(region_proposals(index, areas, self.size, self.seed))
@@ -248,7 +253,28 @@ class Search:
 
 
 def _passes(screening: Screening, share: float = 1.0) -> bool:
-    return screening.separation >= share * SEPARATED and screening.gap >= share * _GAP
+    """True if the groups are clear and far apart. What a whole class shares may be the object: it must be clearer."""
+    clear = SEPARATED * (_SHARED if screening.proposal.shared else share)
+    return screening.separation >= clear and screening.gap >= share * _GAP
+
+
+def _has_groups_of_another(screening: Screening, found: Sequence[Screening], passed: Sequence[Screening]) -> bool:
+    """True if its groups are the much clearer groups of something that has no effect of its own.
+
+    Half of all images may have a frame that the model ignores. Without it, the usual colours of a class show.
+    """
+    return any(
+        other.separation >= _CLEARER * screening.separation and _association(screening, other) >= _ASSOCIATED
+        for other in found
+        if not any(other is each for each in passed)
+    )
+
+
+def _association(first: Screening, second: Screening) -> float:
+    """The correlation of two groupings of the same images, without its sign."""
+    count = min(first.of_class, second.of_class)
+    groups = torch.stack([each.contains[:count].double() for each in (first, second)])
+    return float(groups.corrcoef()[0, 1].abs().nan_to_num())
 
 
 def _overlap(first: Screening, second: Screening) -> float:

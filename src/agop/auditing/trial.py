@@ -11,7 +11,7 @@ from agop.auditing.grouping import OTHERS_PER_IMAGE, Rule, clearest_rule, shared
 from agop.auditing.intervals import Mean, p_share_above
 from agop.auditing.predictor import Asked, Pairs, Predictor, change, evenly
 from agop.auditing.proposals import Proposal
-from agop.auditing.two_groups import Groups
+from agop.auditing.two_groups import LEAST_SHARE, Groups
 from agop.interventions import Intervention
 
 # An effect matters if P(class) rises by this much more than with the strongest control.
@@ -22,8 +22,6 @@ LEVEL = 0.05
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
 # Share of other places that may not have such groups as well.
 _HALF = 0.5
-# Variance of images with a pattern, relative to that of images without it. A pattern adds none.
-_MOST_VARIED = 1.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +45,8 @@ class Screening:
 
     @property
     def carriers(self) -> Tensor:
-        """Positions of the images that contain it."""
-        return self.members[self.contains]
+        """Positions of the images of the class that contain it."""
+        return self.members[: self.of_class][self.contains[: self.of_class]]
 
     @property
     def of_class(self) -> int:
@@ -73,8 +71,8 @@ class Trial:
     `turned` is the share of images that became the class, `control_turned` that of the strongest control. `p_share` is
     the p value of its share in the class, against that in other classes. `changes` (N,) are those of P(class) in the
     pairs of `hosts` (N,) and `donors` (N,). Pixels in `keep` (H,W) weren't changed. `control_images` says which images
-    the control pasted from. `elsewhere` is the share of other places of equal size that have such groups as well,
-    `variety` how much images with it vary, relative to those without it.
+    the control pasted from. `elsewhere` is the share of other places of equal size that have such groups as well.
+    `variety` is how much images with it vary, relative to those without it.
     """
 
     screening: Screening
@@ -107,10 +105,9 @@ class Trial:
         """The largest of three p values: images of the class form two groups, it is more frequent in the class than in
         others, and the effect beyond controls matters.
 
-        1 if half of the other places have such groups as well, or if images with it vary more than those without it:
-        what they have in common is then that something is missing.
+        1 if half of the other places have such groups as well.
         """
-        if self.elsewhere >= _HALF or self.variety > _MOST_VARIED:
+        if self.elsewhere >= _HALF:
             return 1.0
         return max(self.screening.p, self.p_share, self.excess.p_above(MARGIN))
 
@@ -130,15 +127,18 @@ def screen(
     Without a rule, the one with the clearest groups is chosen. With `most`, no more images of the class are used.
     """
     members = asked.members(proposal.class_index)[:most]
-    others = evenly(asked.others(proposal.class_index), OTHERS_PER_IMAGE * len(members), generator)
-    if proposal.shared:
-        members = torch.cat([members, others[: len(members)]])
+    others = asked.some_others(proposal.class_index, OTHERS_PER_IMAGE * len(members), generator)
+    if proposal.shared:  # as many of each, without repeats
+        members = torch.cat([members[: len(others)], others[: len(members)]])
     same = asked.hosts(proposal.class_index, hosts, generator)
     pairs = asked.crossed(proposal.class_index, members, same)
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
     if rule is None and proposal.shared:
-        rule = shared_rule(*statistics.chunk(2)) or Rule(None, True)
+        rule = shared_rule(*statistics.chunk(2))
+        if rule is None:
+            contains = torch.arange(len(members)) < len(members) // 2
+            return Screening(proposal, members, responses, Rule(None, True), contains, 0.0, 1.0, 0.0, same)
     if rule is None:
         rule = clearest_rule(responses, statistics, proposal.statistics(asked.half.images[others]).double())
     contains, groups = rule.split(responses, statistics)
@@ -228,7 +228,8 @@ def p_more_often(
     proposal = screening.proposal
     if proposal.shared:
         own, rest = (int(part.sum()) for part in screening.contains.chunk(2))
-        return p_share_above(own, rest, screening.of_class)
+        shared = own > (1 - LEAST_SHARE) * screening.of_class and rest < LEAST_SHARE * screening.of_class
+        return p_share_above(own, rest, screening.of_class) if shared else 1.0
     others = evenly(asked.others(proposal.class_index), len(screening.members), generator)
     pairs = asked.crossed(proposal.class_index, others, screening.hosts)
     responses = _responses(predictor, pairs, screening.hosts, proposal.intervention(pairs), keep)

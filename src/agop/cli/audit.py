@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -54,9 +56,12 @@ def audit(
     from agop.statistic.agop import AGOP
     from agop.system.files import check_overwrites
 
+    if data.resolve() in (out.resolve(), *out.resolve().parents):
+        raise InputError(f"{out} is in the folder of the images, {data}: choose another --out")
     statistic = None if prior is None else AGOP.load(prior)
-    preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
-    options.warn_if_preprocessing_differs(statistic, preprocessing)
+    with _repeated_warnings() as doubts:
+        preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
+        options.warn_if_preprocessing_differs(statistic, preprocessing)
     outputs = [out / name for name in FILES]
     options.check_writable(outputs[0])
     inputs = [weights, Path(model), data, prior, names, against_weights, None if against is None else Path(against)]
@@ -81,9 +86,21 @@ def audit(
         )  # fmt: skip
         console = plain_console()
         console.print(result.summary())
-        result.save(out)
+        replace(result, notes=(*doubts, *result.notes)).save(out)
     remove_stages(out / FOLDER)
     console.print(f"wrote {out / FILES[0]}")
+
+
+@contextmanager
+def _repeated_warnings() -> Iterator[list[str]]:
+    """The messages of the warnings in the block, which are then issued."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield messages
+    for warning in caught:
+        messages.append(str(warning.message))
+        warn(messages[-1])
 
 
 @contextmanager

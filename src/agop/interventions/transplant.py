@@ -11,6 +11,9 @@ from torch.nn.functional import avg_pool2d, normalize, pad
 
 from agop.interventions.base import Intervention
 
+# A smaller norm of the fine structure is rounding: the region is flat.
+FLAT = 1e-4
+
 
 @dataclass(frozen=True, eq=False)
 class Transplant(Intervention):
@@ -28,7 +31,7 @@ class Transplant(Intervention):
         So a sum of them is a correlation with a pattern. Its amplitude doesn't count: translucent text is strong on a
         dark background and faint on a bright one.
         """
-        return normalize(fine_structure(images)[:, :, self.region].flatten(1), dim=1)
+        return normalize(fine_structure(images)[:, :, self.region].flatten(1), dim=1, eps=FLAT)
 
 
 def fine_structure(images: Tensor) -> Tensor:

@@ -27,7 +27,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
     try:
         missing, unexpected = model.load_state_dict(state_dict(path, model), strict=False)
     except RuntimeError as error:
-        raise ModelError(f"{path} does not match the model (for other classes, give --num-classes): {error}") from error
+        problems = " ".join(line.strip() for line in str(error).splitlines()[1:] or [str(error)])
+        raise ModelError(
+            f"{path} does not match the model: {problems} Build the network as in training (for another number of "
+            "classes of a library's model: --num-classes)"
+        ) from error
     check_complete(path, missing, unexpected)
 
 

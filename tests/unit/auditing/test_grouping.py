@@ -108,5 +108,6 @@ def test_a_class_is_a_group_only_if_nearly_all_of_its_images_differ_clearly_from
         == [True] * 60 + [False] * 60
     )
     assert shared_rule(noise(1, 60, 40) + 0.3, others) is None  # overlapping
+    assert shared_rule(noise(1, 60, 40), others + 3) is None  # the others have it, the class lacks it
     some = torch.arange(60)[:, None] % 5 > 0
     assert shared_rule(noise(1, 60, 40) + 3 * some, others) is None  # four of five images

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from agop.auditing.places import look, outstanding, scan, squares, strips
+from agop.auditing.places import outstanding, scan, squares, strips, windows_in_images
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor
 from agop.auditing.regions import Box
@@ -44,7 +44,7 @@ def with_text(share, seed=0):
 def test_windows_with_a_pattern_that_other_classes_lack_come_first():
     """The model isn't asked: it has no probabilities."""
     half, _ = with_text(0.7)
-    (first, *_), shared = look(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
+    (first, *_), shared = windows_in_images(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
     assert first.overlaps(TEXT)
     assert first.width > first.height  # the text is longer than a square
     assert shared == []
@@ -52,9 +52,9 @@ def test_windows_with_a_pattern_that_other_classes_lack_come_first():
 
 def test_windows_with_a_pattern_that_the_whole_class_has():
     half, _ = with_text(1.0)
-    _, (first, *_) = look(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
+    _, (first, *_) = windows_in_images(Asked(half, torch.zeros(160, 2)), 1, torch.Generator().manual_seed(0))
     assert first.overlaps(TEXT)
-    assert look(Asked(half, torch.zeros(160, 2)), 0, torch.Generator().manual_seed(0))[1] != [first]
+    assert windows_in_images(Asked(half, torch.zeros(160, 2)), 0, torch.Generator().manual_seed(0))[1] != [first]
 
 
 class ReadsText(nn.Module):

@@ -83,3 +83,9 @@ def test_only_correct_images_count_and_one_image_is_not_enough():
     assert math.isnan(few.corrected)
     assert "unknown, with 1 correct image." in few.sentence
     assert few.to_dict()["corrected"] is None
+
+
+def test_the_words_agree_with_the_printed_figure():
+    sentence = Consistency(0.2549, 0.0, 100).sentence
+    assert "looks at patterns that move" in sentence
+    assert "consistency 0.25;" in sentence

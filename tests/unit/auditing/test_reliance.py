@@ -62,3 +62,10 @@ def test_a_model_without_a_convolution_has_no_filters():
     view = reliance_view(reliance)
     assert view.filters == []
     assert len(view.classes) == len(reliance.concentrations)
+
+
+def test_a_class_with_few_images_is_not_named():
+    images, labels = shortcuts.drawn(240, 0.7)
+    model = shortcuts.trained(images, labels)
+    chosen = torch.cat([(labels != 1).nonzero()[:, 0], (labels == 1).nonzero()[:3, 0]])
+    assert set(reliance_of(model, images[chosen], labels[chosen]).concentrations) == {0, 2}

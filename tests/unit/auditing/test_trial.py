@@ -7,12 +7,11 @@ import torch
 from torch import nn
 
 from agop.auditing import trial as trials
-from agop.auditing.intervals import Mean
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor
 from agop.auditing.proposals import BORDER, REGION, RegionProposal, property_proposals
 from agop.auditing.regions import Box
-from agop.auditing.trial import groups_elsewhere, p_more_often, run_trial, screen, variety
+from agop.auditing.trial import groups_elsewhere, p_more_often, run_trial, screen
 from agop.model.probe import probing
 
 PIXEL, SIZE = Box(1, 1, 2, 2), (6, 6)
@@ -47,21 +46,6 @@ def test_few_control_images_that_differ_are_not_certain(asked):
     trial = run_trial(predictor, half, screening, 200, 0.0, torch.Generator().manual_seed(0))
     assert trial.effect.value - trial.control > 0.4
     assert trial.excess.p_above(0.05) > 0.05
-
-
-@pytest.mark.parametrize(("spread", "certain"), [(0.0, True), (1.0, False)])
-def test_images_that_contain_a_pattern_have_it_in_common(asked, spread, certain):
-    """If they vary more than the others, what they have in common is that something is missing."""
-    predictor, half = asked
-    screening = screen(predictor, half, PROPOSAL, 12, torch.Generator().manual_seed(0))
-    images = half.half.images.clone()
-    random = torch.Generator().manual_seed(1)
-    images[:38] += spread * torch.rand(38, 1, *SIZE, generator=random)
-    images[38:40] += 0.3 * torch.rand(2, 1, *SIZE, generator=random)
-    screening = dataclasses.replace(screening, contains=torch.arange(40) < 38, p=0.0)
-    trial = run_trial(predictor, half, screening, 200, 0.0, torch.Generator().manual_seed(0))
-    trial = dataclasses.replace(trial, excess=Mean(0.5, 0.01, 100), variety=variety(screening, images))
-    assert (trial.p < 0.05) is certain
 
 
 @pytest.mark.parametrize("compare", [groups_elsewhere, p_more_often])

@@ -244,3 +244,30 @@ def test_prior_of_another_model_is_mentioned(folder):
     options = ("--prior", "other-prior.safetensors", "--out", "other-prior")
     result = run_checked("audit", "own_network:network", "photos", *HOW, *options, folder=folder)
     assert "the prior comes from another model" in result.stderr
+
+
+@pytest.mark.parametrize("out", ["photos", "photos/audit"])
+def test_results_are_not_written_among_the_images(folder, out):
+    """The next audit would take the heat maps for a class."""
+    result = run("audit", "own_network:network", "photos", *HOW, "--out", out, folder=folder)
+    assert error_of(result) == f"error: {out} is in the folder of the images, photos: choose another --out"
+    assert sorted(path.name for path in (folder / "photos").iterdir()) == sorted(NAMES)
+
+
+def test_assumed_preprocessing_is_in_the_results(folder):
+    """Wrong preprocessing may hide a shortcut, so the page must say that it was assumed."""
+    how = [option for option in HOW if option not in ("--mean", "--std", "0", "1")]
+    printed = run_checked("audit", "own_network:network", "photos", *how, "--out", "assumed", folder=folder)
+    saved = json.loads((folder / "assumed/audit.json").read_text())
+    (note,) = [note for note in saved["notes"] if "preprocessing" in note]
+    assert f"warning: {note}" in printed.stderr
+    assert note in (folder / "assumed/index.html").read_text()
+
+
+def test_the_share_in_the_sentence_is_that_of_the_table(folder, audited):
+    (finding,) = json.loads((folder / "result/audit.json").read_text())["findings"]
+    with (folder / "result/pictures.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    share = sum(row["contains"] in ("True", "true", "1") for row in rows) / len(rows)
+    assert finding["prevalence"] == pytest.approx(share)
+    assert f"{100 * share:.0f} % of the pole images contain it" in finding["sentence"]

@@ -120,9 +120,17 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
         ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
         ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
-        with pytest.raises(error, match=message):
+        with pytest.raises(error, match=message) as raised:
             load_model("agop.networks:CNN8by8", file)
+        assert "\n" not in str(raised.value)
     assert not Path("ran").exists()
+
+
+def test_weights_of_other_shapes_are_one_line(tmp_path):
+    torch.save({name: value[:1] for name, value in CNN8by8().state_dict().items()}, tmp_path / "other.pt")
+    with pytest.raises(ModelError, match=r"does not match the model: size mismatch.*Build the network") as raised:
+        load_model("agop.networks:CNN8by8", tmp_path / "other.pt")
+    assert "\n" not in str(raised.value)
 
 
 def invalid_weights() -> dict[str, bytes]:
