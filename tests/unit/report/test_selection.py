@@ -3,6 +3,7 @@
 import pytest
 
 from agop.errors import InputError
+from agop.report.advice import advice
 from agop.report.claims import check, remarks
 from agop.report.claims.srg import spearman
 from agop.report.formats import registry
@@ -137,3 +138,10 @@ def test_published_values_stand_beside_ours_with_the_same_masks_and_images(tmp_p
 )
 def test_spearman(a, b, expected):
     assert spearman(a, b) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("hits", "doubted"), [([1, 0, 1, 0], True), ([1, 1, 1, 0], False)])
+def test_scores_of_networks_at_chance_are_doubted(tmp_path, hits, doubted):
+    """A smoke test trains for two epochs, but its report looks like any other."""
+    run = write_networks(tmp_path, scores, lambda cell: hits)
+    assert ("The networks are at chance (accuracy 0.50)" in advice(run)) is doubted
