@@ -51,8 +51,9 @@ _CLEAR = 0.8
 # Moving patches per class. Regions of a class that overlap more than this are one region, and so are a region and
 # another one that has more than half of it.
 _PATCHES, _SAME, _MOSTLY = 2, 0.1, 0.5
-# Separation of what a whole class shares, in multiples of that of other groups.
-_SHARED = 2.0
+# Separation of what a whole class shares, in multiples of that of other groups; or the norm of the mean of its fine
+# structure, which is 1 if all images are the same there.
+_SHARED, _EQUAL = 2.0, 0.9
 # Groups are those of something else that separates them this much more clearly, from this correlation on.
 _CLEARER, _ASSOCIATED = 2.0, 0.6
 
@@ -235,14 +236,15 @@ class Search:
         return sorted(chosen, key=lambda each: -each.gap)
 
     def _refined(self, screening: Screening) -> Screening | None:
-        """The region, refined unless that blurs the groups; None for a part of the border."""
+        """The region, refined unless that blurs the groups; None for a part of the border or of the object."""
         box = refined_box(self._contrast(screening), screening, self.size)
         if box is None:
             return None
         area, elsewhere = box.region(self.size), control_boxes(box, self.size, self.seed)
         index, source, shared = screening.proposal.class_index, screening.proposal.source, screening.proposal.shared
         refined = self._screened(RegionProposal(REGION, index, source, area, elsewhere, shared=shared))
-        return refined if refined.separation >= _CLEAR * screening.separation else screening
+        best = refined if refined.separation >= _CLEAR * screening.separation else screening
+        return None if _may_be_the_object(best, self.proposing.half.images) else best
 
     def _generator(self, *numbers: int) -> torch.Generator:
         """A generator of its own for each class and stage."""
@@ -253,9 +255,15 @@ class Search:
 
 
 def _passes(screening: Screening, share: float = 1.0) -> bool:
-    """True if the groups are clear and far apart. What a whole class shares may be the object: it must be clearer."""
-    clear = SEPARATED * (_SHARED if screening.proposal.shared else share)
-    return screening.separation >= clear and screening.gap >= share * _GAP
+    """True if the groups are clear and far apart."""
+    return screening.separation >= share * SEPARATED and screening.gap >= share * _GAP
+
+
+def _may_be_the_object(screening: Screening, images: Tensor) -> bool:
+    """True for a region that a whole class shares, unless it is very clear or the same in all images (N,C,H,W)."""
+    if not screening.proposal.shared or screening.separation >= _SHARED * SEPARATED:
+        return False
+    return float(screening.proposal.statistics(images[screening.carriers]).mean(dim=0).norm()) < _EQUAL
 
 
 def _has_groups_of_another(screening: Screening, found: Sequence[Screening], passed: Sequence[Screening]) -> bool:

@@ -134,13 +134,13 @@ def screen(
     pairs = asked.crossed(proposal.class_index, members, same)
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[members]).double()
-    if rule is None and proposal.shared:
-        rule = shared_rule(*statistics.chunk(2))
-        if rule is None:
+    if rule is None:
+        usual = proposal.statistics(asked.half.images[others]).double()
+        if not proposal.shared:
+            rule = clearest_rule(responses, statistics, usual)
+        elif (rule := shared_rule(statistics.chunk(2)[0], usual)) is None:
             contains = torch.arange(len(members)) < len(members) // 2
             return Screening(proposal, members, responses, Rule(None, True), contains, 0.0, 1.0, 0.0, same)
-    if rule is None:
-        rule = clearest_rule(responses, statistics, proposal.statistics(asked.half.images[others]).double())
     contains, groups = rule.split(responses, statistics)
     return Screening(proposal, members, responses, rule, contains, groups.separation, groups.p, groups.border, same)
 

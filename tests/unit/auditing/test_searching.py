@@ -7,7 +7,7 @@ import torch
 from agop.auditing.grouping import Rule
 from agop.auditing.places import region_proposals
 from agop.auditing.regions import Box
-from agop.auditing.searching import _has_groups_of_another, _passes
+from agop.auditing.searching import _has_groups_of_another, _may_be_the_object
 from agop.auditing.trial import Screening
 
 (REGION,) = region_proposals(0, {"scan": [Box(0, 0, 4, 4).region((16, 16))]}, (16, 16), 0)
@@ -31,8 +31,11 @@ def test_groups_that_are_those_of_something_without_effect_are_not_tested():
     assert not _has_groups_of_another(colour, [colour, others], [colour])  # other groups
 
 
-def test_what_a_whole_class_shares_must_be_clearer():
+def test_what_a_whole_class_shares_is_the_object_unless_it_is_very_clear_or_always_the_same():
     half = torch.arange(40) < 20
-    assert _passes(screening(half, 5.0))
-    assert not _passes(screening(half, 5.0, shared=True))
-    assert _passes(screening(half, 8.0, shared=True))
+    images = torch.rand(40, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    same = images[:1].expand(40, -1, -1, -1)
+    assert _may_be_the_object(screening(half, 5.0, shared=True), images)
+    assert not _may_be_the_object(screening(half, 5.0, shared=True), same)
+    assert not _may_be_the_object(screening(half, 8.0, shared=True), images)
+    assert not _may_be_the_object(screening(half, 5.0), images)
