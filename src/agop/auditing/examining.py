@@ -134,8 +134,7 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
         pairs = Pairs(search.testing, proposal.class_index, trial.hosts, trial.donors)
         lost = float(change(search.predictor, pairs, Remove(proposal.region)).lost.double().mean())
     first = search.screened_again(trial)
-    contained = Containing.of(search.testing.half, screening).joined(Containing.of(search.proposing.half, first))
-    share = float(contained.contains.double().mean())
+    contained = Containing.of(search.testing, screening).joined(Containing.of(search.proposing, first))
     maps = explain(
         search.model, contained.ranked, "agop-weighted", search.priors.whole, proposal.class_index,
         batch_size=search.predictor.rows, nan="skip", output=search.priors.whole.provenance.output,
@@ -147,8 +146,8 @@ def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
         trial.effect.value,
         trial.effect.interval,
         trial.control,
-        share,
-        sentence(trial, names[proposal.class_index], share, lost),
+        contained.share,
+        sentence(trial, names[proposal.class_index], contained, lost),
         contained,
         maps.nan_to_num(),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +23,8 @@ NEXT_STEPS = {
     "way, retrain, and compare both models.",
 }
 _REGION_STEPS = (
-    "Look at the region in the images of the class. Mask it, or collect images without it, retrain, and compare "
-    "both models."
+    "Look at the region in the images of the class. If it shows the object itself, nothing is wrong. Otherwise mask "
+    "it, or collect images without it, retrain, and compare both models."
 )
 
 
@@ -78,23 +79,30 @@ class Finding:
         }
 
 
-def sentence(trial: Trial, name: str, share: float, lost: float | None = None) -> str:
+def sentence(trial: Trial, name: str, contained: Containing, lost: float | None = None) -> str:
     """What was tested and what it changed, in plain words with figures.
 
-    `share` of the class's images contain it. `lost` of these are no longer recognised without it.
+    `lost` is the share of the images that contain it which are no longer recognised without it.
     """
     subject, pasted = subject_in_words(trial.proposal), "pasted into"
     if isinstance(trial.proposal, PropertyProposal):
         pasted = "given to"
     verb = "decides" if trial.turned >= 0.5 else "influences"
-    without = "" if lost is None else f" Without it, {_percent(lost)} of them are no longer recognised."
+    without = "" if lost is None else f" With it removed, {_percent(lost)} are no longer recognised."
     return (
         f"{subject} {verb} {class_label(name)}: {pasted} {trial.pairs:,} other images it turns "
         f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
         f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
         f"{trial.control:.2f}). "
-        f"{_percent(share)} of the {name} images contain it.{without}{_doubt(trial.proposal)}"
+        f"{_percent(contained.share)} of the {name} images contain it; {_recognised(contained)}."
+        f"{without}{_doubt(trial.proposal)}"
     )
+
+
+def _recognised(contained: Containing) -> str:
+    having, lacking = contained.recognised_shares
+    others = "" if math.isnan(lacking) else f" and {_percent(lacking)} of the others"
+    return f"{_percent(having)} of these{others} are recognised"
 
 
 def class_label(name: str) -> str:

@@ -55,6 +55,18 @@ def test_planted_patch_is_found(planted):
     assert "no longer recognised" in finding.sentence
 
 
+def test_finding_says_whether_images_without_the_pattern_are_recognised(planted):
+    """If they aren't, the pattern may be the object itself."""
+    images, labels = shortcuts.drawn(360, 0.7)
+    model = shortcuts.trained(images, labels)
+    (finding,) = planted.findings
+    contains, ranked = finding.contained.contains, finding.ranked
+    recognised = model(ranked).argmax(dim=1) == shortcuts.PLANTED
+    assert torch.equal(finding.contained.recognised, recognised)
+    having, lacking = (100 * float(recognised[part].double().mean()) for part in (contains, ~contains))
+    assert f"{having:.0f} % of these and {lacking:.0f} % of the others are recognised" in finding.sentence
+
+
 def test_patch_in_all_images_of_a_class_is_found():
     """The images of the class form no two groups: they are compared with those of other classes."""
     audit = audited(1.0, class_names=("bar", "pole", "square"))
