@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -23,37 +24,43 @@ from agop.networks import ResNet18
 from agop.scenarios.shortcuts.pictures import labelled_images
 
 CLASSES, SIDE, BATCH = 10, 64, 64
+WEIGHTS = "weights.pt"
 MOST_SECONDS, MOST_GROWTH = 300.0, 1.1
 
 
-def batches(per_class: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Drawn digits, one batch at a time."""
-    images, labels = labelled_images(None, SIDE)
+def save_data(folder: Path) -> None:
+    """Drawn digits as files, because drawing them takes more memory than the audit."""
+    for name, values in zip(("images", "labels"), labelled_images(None, SIDE), strict=True):
+        np.save(folder / f"{name}.npy", values)
+
+
+def batches(folder: Path, per_class: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The digits, one batch at a time."""
+    images, labels = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("images", "labels"))
     for start in range(0, CLASSES * per_class, BATCH):
         part = slice(start, min(start + BATCH, CLASSES * per_class))
-        yield torch.from_numpy(images[part]).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels[part])
+        pixels, classes = (torch.from_numpy(values[part].copy()) for values in (images, labels))
+        yield pixels.permute(0, 3, 1, 2) / 255, classes
 
 
-def trained(per_class: int) -> nn.Module:
+def trained(folder: Path, per_class: int) -> nn.Module:
     """A ResNet-18 after one epoch."""
     torch.manual_seed(0)
     model = ResNet18(CLASSES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for images, labels in batches(per_class):
+    for images, labels in batches(folder, per_class):
         optimizer.zero_grad()
         cross_entropy(model(images), labels).backward()
         optimizer.step()
     return model.eval()
 
 
-def measure(weights: str, per_class: int) -> None:
+def measure(folder: Path, per_class: int) -> None:
     """In a new process: audit, and print seconds, peak memory and what was found."""
     model = ResNet18(CLASSES)
-    model.load_state_dict(torch.load(weights, weights_only=True))
-    loader = batches(per_class)
-    first = next(loader)  # draws the digits, which takes time and memory of its own
+    model.load_state_dict(torch.load(folder / WEIGHTS, weights_only=True))
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    audit = agop.audit(model.eval(), (batch for part in ([first], loader) for batch in part), progress=False)
+    audit = agop.audit(model.eval(), batches(folder, per_class), progress=False)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps([seconds, peak / 1024, (peak - before) / 1024, audit.accuracy, len(audit.findings)]))
@@ -61,11 +68,11 @@ def measure(weights: str, per_class: int) -> None:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        weights = str(Path(folder) / "weights.pt")
-        torch.save(trained(500).state_dict(), weights)
+        save_data(Path(folder))
+        torch.save(trained(Path(folder), 500).state_dict(), Path(folder) / WEIGHTS)
         results = {}
         for count in (250, 500):
-            command = [sys.executable, __file__, weights, str(count)]
+            command = [sys.executable, __file__, folder, str(count)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             results[count] = json.loads(done.stdout.splitlines()[-1])
             seconds, peak, growth, accuracy, findings = results[count]
@@ -80,6 +87,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        measure(sys.argv[1], int(sys.argv[2]))
+        measure(Path(sys.argv[1]), int(sys.argv[2]))
     else:
         sys.exit(main())

@@ -6,6 +6,7 @@ import torch
 
 from agop.errors import InputError
 from agop.scenarios.colours import normalised
+from agop.scenarios.glyphs import drawn_digits
 from agop.scenarios.shortcuts import pictures
 from agop.scenarios.shortcuts.plants import KINDS, STRENGTHS, plant
 from agop.scenarios.shortcuts.task import PREVALENCES, Case, Source, planted_task
@@ -99,6 +100,15 @@ def test_test_images_are_those_with_or_without_the_plant():
     counts = [len(split.labels) for split in (data.training, data.validation, data.test)]
     assert counts == [1300, 100, 600]
     assert torch.cat([data.training.labels, data.validation.labels, data.test.labels]).bincount().tolist() == [500] * 4
+
+
+def test_drawn_digits_can_be_read():
+    """Each differs from the background by more than the noise, in one channel at least."""
+    images, _ = pictures.labelled_images(None, 28)
+    digits, _ = drawn_digits(len(images), np.random.default_rng(0))
+    for image, digit in zip(images[:200], digits, strict=False):
+        difference = image[digit > 200].mean(axis=0) - image[digit == 0].mean(axis=0)
+        assert difference.max() > 90
 
 
 def test_labels_choose_the_classes():

@@ -42,6 +42,7 @@ def _drawn(side: int) -> tuple[Bytes, NDArray[np.int64]]:
     cover = _resized(np.repeat(digits[..., None], 3, axis=3), side) / 255.0
     noise = pink_noise(3 * _DRAWN, side, random).reshape(_DRAWN, 3, side, side).transpose(0, 2, 3, 1)
     colours = random.uniform(80, 255, (_DRAWN, 1, 1, 3))
+    colours[np.arange(_DRAWN), 0, 0, random.integers(0, 3, _DRAWN)] = 255  # a digit like the noise can't be read
     return (cover * colours + (1 - cover) * (110 + 35 * noise)).clip(0, 255).astype(np.uint8), labels.astype(np.int64)
 
 
