@@ -93,7 +93,7 @@ def run_audit(
         if other is not None:
             with examined(other, pool, None, names, settings) as second:
                 comparison = compare(first, second, other.accuracy, names)
-    priors, halves = first.search.priors, (subject.proposing.half, subject.testing.half)
+    priors, halves = first.search.screener.priors, (subject.proposing.half, subject.testing.half)
     selection, reason = compare_on_halves(subject.model, *halves, priors, subject.rows, seed, progress=progress)
     reliance = Reliance.of(subject.model, halves[0], priors, names, subject.rows, seed)
     findings = tuple(finding for _, finding in first.findings)

@@ -105,8 +105,8 @@ def _compared(
     trials = []
     for search in (first, second):
         pairs = Pairs(search.testing, index, trial.hosts, trial.donors)
-        generator = torch.Generator().manual_seed(search.seed)
-        trials.append(trial_on(search.predictor, pairs, trial.screening, trial.p_share, generator, trial.keep))
+        generator = torch.Generator().manual_seed(search.screener.seed)
+        trials.append(trial_on(search.screener.predictor, pairs, trial.screening, trial.p_share, generator, trial.keep))
     before, after = (each.effect.value for each in trials)
     difference = Mean.over_groups(trials[1].changes - trials[0].changes, trial.donors)
     outcome, subject = verdict(difference, *trials), subject_in_words(proposal)

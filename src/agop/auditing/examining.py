@@ -18,6 +18,7 @@ from agop.auditing.intervals import holm
 from agop.auditing.pool import Pool
 from agop.auditing.predictor import Asked, Pairs, Predictor, change
 from agop.auditing.priors import Priors
+from agop.auditing.screener import Screener
 from agop.auditing.searching import Search
 from agop.auditing.stages import Stages
 from agop.auditing.trial import LEVEL, Screening, Trial
@@ -113,9 +114,8 @@ def examined(
     priors = Priors.of(model, half, prior, rows, progress=settings.progress, stages=stages)
     with probing(subject.fast) as probe:
         predictor = Predictor(probe, rows)
-        search = Search(
-            model, predictor, subject.proposing, subject.testing, priors, seed, settings.progress, stages
-        )  # fmt: skip
+        screener = Screener(model, predictor, subject.proposing, priors, seed)
+        search = Search(screener, subject.testing, settings.progress, stages)
         screened, tested, without_groups = search.run(pool.audited)
         # The first half chose what is tested on the second.
         ps = holm([trial.p for trial in tested] + [1.0] * len(without_groups))[: len(tested)]
@@ -128,21 +128,21 @@ def examined(
 
 
 def _finding(search: Search, trial: Trial, names: Sequence[str]) -> Finding:
-    proposal, screening = trial.proposal, trial.screening
-    lost = None
+    proposal, screening, screener = trial.proposal, trial.screening, search.screener
+    prior, rows, lost = screener.priors.whole, screener.predictor.rows, None
     if proposal.region is not None:
         pairs = Pairs(search.testing, proposal.class_index, trial.hosts, trial.donors)
-        lost = float(change(search.predictor, pairs, Remove(proposal.region)).lost.double().mean())
+        lost = float(change(screener.predictor, pairs, Remove(proposal.region)).lost.double().mean())
     first = search.screened_again(trial)
-    contained = Containing.of(search.testing, screening).joined(Containing.of(search.proposing, first))
+    contained = Containing.of(search.testing, screening).joined(Containing.of(screener.proposing, first))
     maps = explain(
-        search.model, contained.ranked, "agop-weighted", search.priors.whole, proposal.class_index,
-        batch_size=search.predictor.rows, nan="skip", output=search.priors.whole.provenance.output,
+        screener.model, contained.ranked, "agop-weighted", prior, proposal.class_index, batch_size=rows, nan="skip",
+        output=prior.provenance.output,
     )  # fmt: skip
     return Finding(
         proposal.kind,
         proposal.class_index,
-        proposal.outline(search.size),
+        proposal.outline(screener.size),
         trial.effect.value,
         trial.effect.interval,
         trial.control,

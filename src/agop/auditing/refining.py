@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from agop.auditing.extent import LARGEST_SHARE, extent
 from agop.auditing.predictor import Pairs, Predictor, change
 from agop.auditing.proposals import Proposal, border_of
@@ -23,9 +25,10 @@ _PART = 0.8
 
 @dataclass(frozen=True)
 class Contrast:
-    """Pairs whose donors contain a pattern, and the same hosts with donors of the class that don't.
+    """Pairs whose donors contain a pattern, and the same hosts with donors that don't.
 
-    Both have evidence of an ordinary kind for the class, so the difference is that of the pattern.
+    If these are of the class as well, both have evidence of an ordinary kind for it, so the difference is that of the
+    pattern. What a whole class shares is compared with images of other classes.
     """
 
     predictor: Predictor
@@ -45,14 +48,12 @@ class Contrast:
         return first.mean - second.mean
 
 
-def refined_box(contrast: Contrast, screening: Screening, size: tuple[int, int]) -> Box | None:
-    """The box of a region's pattern. None for a part of the border.
+def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box | None:
+    """The box of a region's (H,W) pattern. None for a part of the border.
 
     The model may need a part of the pattern only: if what the donors have in common is larger, that is the box.
     """
-    region = screening.proposal.region
-    if region is None:
-        return None
+    size = (region.shape[0], region.shape[1])
     core = _smallest(contrast, box_of(region), size, int(LARGEST_SHARE * region.numel()))
     asked = contrast.containing.asked
     images, others = asked.half.images, asked.others(screening.proposal.class_index)
