@@ -24,11 +24,9 @@ from agop.auditing.selecting import compare_on_halves
 from agop.auditing.stages import kept_stages, remove_stages
 from agop.auditing.trial import LEVEL, MARGIN
 from agop.errors import InputError
+from agop.model.targets import like_chance
 from agop.statistic.agop import AGOP
 from agop.system.progress import say
-
-# An accuracy is like chance if it is less than a tenth of the way from 1/classes to 1.
-_CHANCE_GAIN = 0.1
 
 
 def audit(
@@ -107,8 +105,8 @@ def run_audit(
 
 def _chance(subject: Subject, pool: Pool, name: str, consequence: str) -> str:
     """A problem if the mean accuracy of the classes is like chance, else ""."""
-    accuracy, chance = subject.accuracy_by_class, 1 / len(set(pool.labels.tolist()))
-    if accuracy >= chance + _CHANCE_GAIN * (1 - chance):
+    accuracy = subject.accuracy_by_class
+    if not like_chance(accuracy, len(set(pool.labels.tolist()))):
         return ""
     return (
         f"{name} classifies {100 * accuracy:.0f} % of the images correctly (mean of the classes, "

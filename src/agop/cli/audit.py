@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from agop.cli import options
-from agop.cli.first_look import READ_BATCH, enlargement, wrong_folders
+from agop.cli.first_look import READ_BATCH, enlargement, mixed_sizes, wrong_folders
 from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
 
@@ -84,6 +84,8 @@ def audit(
             network, images.batches_with_paths(batch_size or READ_BATCH), None, statistic, other,
             known or images.classes, per_class, batch_size, Settings(seed, True, out / FOLDER),
         )  # fmt: skip
+        if note := mixed_sizes(images):
+            result = replace(result, notes=(note, *result.notes))
         console = plain_console()
         console.print(result.summary())
         replace(result, notes=(*doubts, *result.notes)).save(out)

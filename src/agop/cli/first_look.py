@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _IMAGES, READ_BATCH = 128, 32
 # Images that are enlarged by this factor or more: the model was probably trained at their own size.
 _ENLARGED = 2
-# An accuracy is like chance if it is less than a tenth of the way from 1/classes to 1, over at least 20 images.
-_CHANCE_GAIN, _CHANCE_IMAGES = 0.1, 20
+# Images from which an accuracy is compared with chance.
+_CHANCE_IMAGES = 20
 
 
 def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> ImageFolder:
@@ -80,7 +80,7 @@ def _reject(problem: str, force: bool) -> None:
 def enlargement(images: ImageFolder) -> str:
     """A problem if the images are much smaller than the model's input, else ""."""
     height, width = images.preprocessing.size
-    sizes = [size for path, _ in images.spread(_IMAGES).files if (size := _size(path)) is not None]
+    sizes = _sizes(images)
     if not sizes or median(max(height / rows, width / columns) for rows, columns in sizes) < _ENLARGED:
         return ""
     rows, columns = (int(median(sides)) for sides in zip(*sizes, strict=True))
@@ -88,6 +88,17 @@ def enlargement(images: ImageFolder) -> str:
         f"the images are about {rows}×{columns}, and would be enlarged to {height}×{width}: pass the size used in "
         f"training, --size {rows}x{columns} or --size {height}x{width}"
     )
+
+
+def mixed_sizes(images: ImageFolder) -> str:
+    """A note if images have different sizes, else ""."""
+    sizes = sorted(set(_sizes(images)), key=lambda size: size[0] * size[1])
+    if len(sizes) < 2:
+        return ""
+    smallest, largest, size = (
+        f"{rows}×{columns}" for rows, columns in (sizes[0], sizes[-1], images.preprocessing.size)
+    )
+    return f"the images have different sizes, {smallest} to {largest}: all are scaled and cropped to {size}"
 
 
 def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str:
@@ -109,8 +120,9 @@ def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str
 
 def chance(correct: int, seen: int, classes: int, images: ImageFolder, weights: Path | None) -> str:
     """A problem if the accuracy is like chance, else ""."""
-    expected = 1 / classes
-    if seen < _CHANCE_IMAGES or correct / seen >= expected + _CHANCE_GAIN * (1 - expected):
+    from agop.model.targets import like_chance
+
+    if seen < _CHANCE_IMAGES or not like_chance(correct / seen, classes):
         return ""
     forgotten = "did you forget --weights, " if weights is None else ""
     return (
@@ -134,6 +146,11 @@ def _mismatch(images: ImageFolder, classes: int) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _sizes(images: ImageFolder) -> list[tuple[int, int]]:
+    """Height and width of some images, spread over the folder."""
+    return [size for path, _ in images.spread(_IMAGES).files if (size := _size(path)) is not None]
 
 
 def _size(path: Path) -> tuple[int, int] | None:

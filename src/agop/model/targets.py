@@ -14,6 +14,8 @@ from agop.errors import InputError, ModelError
 Target = SupportsIndex | Sequence[int] | Tensor | None
 # What gradients are of: the target's logit, or its log-odds against all other classes.
 PREDICTED, CONTRAST = OUTPUTS = ("predicted", "contrast")
+# Share of the way from chance to 1 from which an accuracy is better than chance.
+_GAIN = 0.1
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -51,6 +53,11 @@ def logits_of(output: Any, samples: int) -> Tensor:
 def class_count(logits: Tensor) -> int:
     """Number of classes: a single logit means two."""
     return max(2, logits.shape[1])
+
+
+def like_chance(accuracy: float, classes: int) -> bool:
+    """True if an accuracy is less than a tenth of the way from 1/classes to 1."""
+    return accuracy < 1 / classes + _GAIN * (1 - 1 / classes)
 
 
 def predicted(logits: Tensor) -> Tensor:

@@ -222,9 +222,12 @@ def test_model_at_chance_is_said_first(folder):
 
 def test_pictures_of_differing_sizes_are_scaled(folder):
     copied(folder, "sizes", lambda label, _: True)
-    large = torch.rand(40, 25, generator=torch.Generator().manual_seed(0))
-    save(folder / "sizes/bar/large.png", 255 * large.numpy())
+    for number, large in enumerate(torch.rand(10, 40, 25, generator=torch.Generator().manual_seed(0))):
+        save(folder / f"sizes/bar/large{number}.png", 255 * large.numpy())
     result = run_checked("audit", "own_network:network", "sizes", *HOW, "--out", "sizes-audit", folder=folder)
+    note = "the images have different sizes, 16×16 to 40×25: all are scaled and cropped to 16×16"
+    assert note in result.stdout.splitlines()
+    assert note in json.loads((folder / "sizes-audit/audit.json").read_text())["notes"]
     assert "class pole" in result.stdout
 
 

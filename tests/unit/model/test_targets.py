@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from agop.errors import InputError
-from agop.model.targets import check_range, labels_for, predicted, selection, target_indices
+from agop.model.targets import check_range, labels_for, like_chance, predicted, selection, target_indices
 
 
 def test_targets_from_one_class_or_one_per_image_and_labels_of_binary_losses():
@@ -43,3 +43,9 @@ def test_one_logit_means_two_classes():
     logits = torch.tensor([[2.0], [-3.0]])
     assert predicted(logits).tolist() == [1, 0]
     assert (selection(logits, torch.tensor([1, 0])) * logits).sum(1).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(("classes", "bound"), [(2, 0.55), (10, 0.19)])
+def test_accuracy_like_chance_is_less_than_a_tenth_of_the_way_to_1(classes, bound):
+    assert like_chance(bound - 0.001, classes)
+    assert not like_chance(bound + 0.001, classes)

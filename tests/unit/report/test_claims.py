@@ -74,10 +74,20 @@ def test_claims_are_undecided_with_one_seed_or_disagreeing_seeds_or_undefined_sc
     assert {verdict for claim, verdict in results.items() if "beats" in claim} == {"undecided"}
 
 
-def test_ranking_first_needs_all_methods_of_the_paper(tmp_path):
+def test_claims_about_missing_methods_are_counted_in_a_remark(tmp_path):
+    """Ranking first needs all methods of the paper."""
     spec = write_xai_tris(tmp_path).spec
     replace(spec, methods=("random", "vanilla", "integrated-gradients")).save(tmp_path)
-    assert verdicts(Run(tmp_path))["IG ranks first in mIoU on translations_rotations"] == "undecided"
+    run = Run(tmp_path)
+    assert list(verdicts(run)) == [
+        "IG scores below random in mIoU on multiplicative",
+        "Accuracy is about 50 % on correlated backgrounds",
+        "diag(M) improves after accuracy has levelled off",
+        "All methods fail on XOR",
+    ]
+    missing = "Not checked: 7 claims of the paper, about methods or scenarios that this run doesn't have."
+    assert missing in remarks(run)
+    assert missing in registry.get("markdown")(run)
 
 
 def test_an_undecided_ranking_names_the_decisive_rival(tmp_path):
@@ -100,17 +110,17 @@ def test_clevr_claims_compare_samples_where_both_are_defined(tmp_path):
     difference = run.difference("clevr-xai", "drawn", "iou", "agop-global", "integrated-gradients")
     assert difference.values == pytest.approx((0.2, 0.21))
     assert verdicts(run)["AGOP-Global beats IG in mIoU"] == "holds"
-    assert verdicts(run)["AGOP-Weighted beats IG in mIoU"] == "undecided"
+    assert "AGOP-Weighted beats IG in mIoU" not in verdicts(run)
 
 
 def test_a_remark_says_if_agop_global_is_no_better_than_a_control(tmp_path):
     even = write_clevr(tmp_path / "even", {"agop-global": [0.3, 0.31], "centre": [0.3, 0.31], "mean-mask": [0.1, 0.1]})
-    (remark,) = remarks(even)
+    remark, _ = remarks(even)  # the other one counts the claims about methods that the run doesn't have
     assert "centre in mIoU" in remark
     assert "mean-mask" not in remark
     assert remark in registry.get("markdown")(even)
     scores = {"agop-global": [0.3, 0.31], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]}
-    assert remarks(write_clevr(tmp_path / "better", scores)) == []
+    assert not any("centre" in remark for remark in remarks(write_clevr(tmp_path / "better", scores)))
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.4, "holds"), (1.25, "undecided"), (1.1, "fails")])

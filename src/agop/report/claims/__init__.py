@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agop.report.claims import beyond, clevr_xai, srg, xai_tris
-from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked, not_run
+from agop.report.claims.verdicts import FAILS, HOLDS, UNDECIDED, Checked, Claim, not_run
 from agop.report.run import Run
 
 _FEW = 6
@@ -20,15 +22,20 @@ _TRUTHS = ("own", "union")
 
 
 def check(run: Run) -> list[Checked]:
-    """Every claim about the run's benchmark, in the paper's order, under each ground truth; none without training."""
-    if run.spec.epochs == 0:
-        return []
+    """The claims about methods and scenarios of the run, in the paper's order, under each ground truth.
+
+    None without training.
+    """
+    return [] if run.spec.epochs == 0 else _checked(run, _CLAIMS.get(run.spec.benchmark, ()))
+
+
+def _checked(run: Run, claims: Sequence[Claim]) -> list[Checked]:
     kinds = [kind for kind in run.kinds if kind in _TRUTHS] or [run.masks]
     views = {kind: run.with_masks(kind) for kind in kinds}
     checked = []
-    for claim, verdict in _CLAIMS.get(run.spec.benchmark, ()):
+    for claim, verdict in claims:
         results = {kind: verdict(view) for kind, view in views.items()}
-        if (claim, verdict) in _OURS and not_run() in results.values():
+        if not_run() in results.values():
             continue
         verdicts, evidence = ({kind: result[part] for kind, result in results.items()} for part in (0, 1))
         checked.append(Checked(claim, verdicts, evidence))
@@ -48,11 +55,22 @@ def remarks(run: Run) -> list[str]:
     changed = [f"“{claim.claim}” ({claim.verdict})" for claim in check(run) if len(set(claim.verdicts.values())) > 1]
     if changed:
         sentences.append(f"These verdicts depend on the ground truth: {'; '.join(changed)}.")
+    if missing := _missing(run):
+        sentences.append(
+            f"Not checked: {missing} claim{'' if missing == 1 else 's'} of the paper, about methods or scenarios that "
+            "this run doesn't have."
+        )
     if excluded := _excluded(run):
         sentences.append(f"Not learned, and therefore excluded from means and claims: {'; '.join(excluded)}.")
     if run.spec.intervals == "seeds" and 1 < run.spec.seeds < _FEW:
         sentences.append(f"With {run.spec.seeds} seeds the intervals are wide: --seeds 10 decides more claims.")
     return sentences
+
+
+def _missing(run: Run) -> int:
+    """Number of the paper's claims that the run can't decide."""
+    claims = [claim for claim in _CLAIMS.get(run.spec.benchmark, ()) if claim not in _OURS]
+    return 0 if run.spec.epochs == 0 else len(claims) - len(_checked(run, claims))
 
 
 def _excluded(run: Run) -> list[str]:
