@@ -78,7 +78,7 @@ results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 
 	$(BIN)/agop bench clevr-xai --out runs/clevr-xai
 	$(BIN)/agop bench xai-tris --untrained --seeds 10 --out runs/xai-tris-untrained
 	$(BIN)/agop bench composite --untrained $(DATA) --scenario composite --out runs/composite-untrained
-	$(BIN)/agop bench shortcuts $(CLASSES) --classes 3 --samples 3000 --seeds 3 --out runs/shortcuts
+	$(BIN)/agop bench shortcuts $(CLASSES) --classes 3 --samples 3000 --first-seed 3 --seeds 3 --out runs/shortcuts
 	$(BIN)/agop bench shortcuts $(CLASSES) --seeds 3 --out runs/watermark --kind watermark --strength strong \
 		--prevalence confounder --prevalence balanced --prevalence none --label 3 --label 5 --detector audit
 	$(BIN)/python benchmarks/patch_speed.py runs/patch-speed.json
