@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 
 def environment(package: str) -> Environment:
-    """The templates of a package. Values are escaped unless they are Markup; an undefined one raises."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    """The templates of a package, and the shared layout. Values are escaped unless they are Markup; an undefined one
+    raises.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    loader = ChoiceLoader([PackageLoader(package), PackageLoader("agop.web")])
     return Environment(
-        loader=PackageLoader(package), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )  # fmt: skip
 
 
 def styles(package: str, *names: str) -> Markup:
