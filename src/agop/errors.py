@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class AGOPError(Exception):
@@ -78,3 +80,17 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("agop"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, AGOPWarning, stacklevel=level)
+
+
+@contextmanager
+def recorded_warnings() -> Iterator[list[str]]:
+    """A list that holds, after the block, the messages of agop's warnings, each once. Other warnings are issued."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield messages
+    for warning in caught:
+        if not issubclass(warning.category, AGOPWarning):
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        elif str(warning.message) not in messages:
+            messages.append(str(warning.message))

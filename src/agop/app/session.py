@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from torch import nn
 
 from agop import methods
 from agop.app.uploads import MOST_FILES, read_upload
-from agop.errors import AGOPWarning, InputError
+from agop.errors import InputError, recorded_warnings
 from agop.model.probe import number_of_classes
 from agop.model.targets import PREDICTED
 from agop.pictures.class_names import class_names
@@ -79,7 +77,7 @@ class Session:
             skipped.append(f"{len(files)} files are too many: only the first {MOST_FILES} are explained")
             files = files[:MOST_FILES]
         results: list[Explained] = []
-        with self._lock, _recorded_warnings() as notes:
+        with self._lock, recorded_warnings() as notes:
             report(0, f"image 1 of {len(files)}")
             for result in explainer.explained(files, skipped.append, self._read):
                 results.append(replace(result, path=Path(result.path.name)))
@@ -106,13 +104,3 @@ def _with_common_methods(outcome: Outcome) -> Outcome:
     common = [name for name in outcome.explainer.methods if all(name in result.maps for result in outcome.results)]
     results = [replace(result, maps={name: result.maps[name] for name in common}) for result in outcome.results]
     return replace(outcome, explainer=replace(outcome.explainer, methods=common), results=results)
-
-
-@contextmanager
-def _recorded_warnings() -> Iterator[list[str]]:
-    """A list that holds, after the block, the messages of agop's warnings, each once."""
-    messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield messages
-    messages += dict.fromkeys(str(warning.message) for warning in caught if warning.category is AGOPWarning)

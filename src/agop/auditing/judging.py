@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.auditing.priors import Priors
-from agop.errors import AGOPWarning, InputError
+from agop.errors import AGOPWarning, InputError, recorded_warnings
 from agop.evaluating.rank_correlation import rank_correlation
 from agop.evaluating.sanity_table import Sanity
 from agop.evaluating.scoring import Entry, timed_maps
@@ -124,11 +124,6 @@ class Judge:
 
 def judged_with_notes(judge: Judge, name: str, method: Method) -> tuple[Judged, list[str]]:
     """The judged method, and the messages of its warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with recorded_warnings() as messages:
         judged = judge.judged(name, method)
-    for warning in caught:
-        if not issubclass(warning.category, AGOPWarning):
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    messages = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, AGOPWarning))
     return judged, [f"{name}: {message}" for message in messages]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ import typer
 from agop.cli import options
 from agop.cli.first_look import READ_BATCH, enlargement, mixed_sizes, wrong_folders
 from agop.cli.printing import plain_console
-from agop.errors import InputError, warn
+from agop.errors import InputError, recorded_warnings, warn
 
 Against = Annotated[
     str | None,
@@ -59,9 +58,11 @@ def audit(
     if data.resolve() in (out.resolve(), *out.resolve().parents):
         raise InputError(f"{out} is in the folder of the images, {data}: choose another --out")
     statistic = None if prior is None else AGOP.load(prior)
-    with _repeated_warnings() as doubts:
+    with recorded_warnings() as doubts:
         preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
         options.warn_if_preprocessing_differs(statistic, preprocessing)
+    for doubt in doubts:
+        warn(doubt)
     outputs = [out / name for name in FILES]
     options.check_writable(outputs[0])
     inputs = [weights, Path(model), data, prior, names, against_weights, None if against is None else Path(against)]
@@ -91,18 +92,6 @@ def audit(
         replace(result, notes=(*doubts, *result.notes)).save(out)
     remove_stages(out / FOLDER)
     console.print(f"wrote {out / FILES[0]}")
-
-
-@contextmanager
-def _repeated_warnings() -> Iterator[list[str]]:
-    """The messages of the warnings in the block, which are then issued."""
-    messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield messages
-    for warning in caught:
-        messages.append(str(warning.message))
-        warn(messages[-1])
 
 
 @contextmanager
