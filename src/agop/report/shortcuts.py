@@ -85,11 +85,12 @@ def markdown(spec: ShortcutSpec, results: Sequence[ModelResult]) -> str:
     lines = [
         "# shortcuts",
         "",
-        f"{len(results)} models on {images}: {spec.classes} classes, {spec.samples:,} images, {spec.side}×{spec.side}.",
+        f"{len(results)} models on {images}: {spec.classes} classes, {spec.samples:,} images, {spec.side}×{spec.side},",
+        f"seeds {', '.join(map(str, sorted({result.seed for result in results})))}.",
         f"{len(summary.learned)} learned a planted shortcut. {len(summary.without)} have none: they are clean, or half",
         f"of each class has the plant. {len(summary.not_learned)} didn't learn theirs and aren't counted.",
-        f"A model has learned its shortcut if it loses at least {LEARNED:.0%} accuracy when the plant changes sides.",
-        "Intervals are 95 % over models.",
+        f"A model has learned its shortcut if it loses at least {100 * LEARNED:.0f} % accuracy when the plant changes",
+        "sides. Intervals are 95 % over models.",
     ]
     if summary.learned and summary.without:
         lines += ["", *_detectors(spec, summary)]

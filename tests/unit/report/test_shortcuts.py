@@ -88,7 +88,7 @@ def test_markdown_has_every_detector_and_every_kind():
     text = markdown(SPEC, results)
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert {"audit", "spray", "patch", "clean", "sticker"} <= set(rows)
-    assert "4 models on drawn digits: 5 classes, 600 images, 32×32." in text
+    assert "4 models on drawn digits: 5 classes, 600 images, 32×32,\nseeds 0." in text
     assert "1 learned a planted shortcut. 2 have none" in text
     assert "| sticker | strong | 0 of 1 | 0 | 0 | 0 |" in text
     assert "| patch | strong | 1 of 1 | 1 | 1 | 0 |" in text
