@@ -86,7 +86,7 @@ def audit(
             known or images.classes, per_class, batch_size, Settings(seed, True, out / FOLDER),
         )  # fmt: skip
         if note := mixed_sizes(images):
-            result = replace(result, notes=(note, *result.notes))
+            result = replace(result, notes=(*result.notes, note))
         console = plain_console()
         console.print(result.summary())
         replace(result, notes=(*doubts, *result.notes)).save(out)
