@@ -142,12 +142,14 @@ def _fits(part: Tensor) -> bool:
 def region_proposals(
     class_index: int, areas: Mapping[str, Sequence[Tensor]], size: tuple[int, int], seed: int
 ) -> list[RegionProposal]:
-    """Proposals of regions (H,W), by their source."""
-    return [
-        RegionProposal(REGION, class_index, source, area, control_boxes(box_of(area), size, seed))
-        for source, regions in areas.items()
-        for area in regions
-    ]
+    """Proposals of regions (H,W), by their source; each region once."""
+    proposals: list[RegionProposal] = []
+    for source, regions in areas.items():
+        for area in regions:
+            if not any(torch.equal(area, other.area) for other in proposals):
+                elsewhere = control_boxes(box_of(area), size, seed)
+                proposals.append(RegionProposal(REGION, class_index, source, area, elsewhere))
+    return proposals
 
 
 def control_boxes(box: Box, size: tuple[int, int], seed: int) -> tuple[Box, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 from torch import Tensor
 
@@ -54,27 +56,27 @@ def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box
     The model may need a part of the pattern only: if what the donors have in common is larger, that is the box.
     """
     size = (region.shape[0], region.shape[1])
-    core = _smallest(contrast, box_of(region), size, int(LARGEST_SHARE * region.numel()))
+    effect = cache(lambda box: contrast.effect(Transplant(box.region(size))))
+    core = _smallest(effect, box_of(region), size, int(LARGEST_SHARE * region.numel()))
     asked = contrast.containing.asked
     images, others = asked.half.images, asked.others(screening.proposal.class_index)
     whole = extent(images[screening.carriers], images[others], core)
-    effects = {box: contrast.effect(Transplant(box.region(size))) for box in (core, whole) if box is not None}
-    box = core if whole is None or effects[whole] < _NEARLY * effects[core] else whole
+    box = core if whole is None or effect(whole) < _NEARLY * effect(core) else whole
     border = border_of(size)
     along_edge = border is not None and bool((grown(border.region(*size), 1) | ~box.region(size)).all())
-    if border is not None and along_edge and effects[box] < _PART * contrast.effect(border):
+    if border is not None and along_edge and effect(box) < _PART * contrast.effect(border):
         return None
     return box
 
 
-def _smallest(contrast: Contrast, box: Box, size: tuple[int, int], most_pixels: int) -> Box:
+def _smallest(effect: Callable[[Box], float], box: Box, size: tuple[int, int], most_pixels: int) -> Box:
     """The box with its sides moved outwards while the effect grows, up to `most_pixels`, then inwards while it stays.
 
     The sides move in turn, each until it fails. The effect is that on the log-odds: the probability is near 1 as soon
     as a part of the pattern suffices.
     """
     step = max(1, min(size) // 32)
-    best = contrast.effect(Transplant(box.region(size)))
+    best = effect(box)
     for distance in (step, -step):
         sides = list(_SIDES)
         while sides:
@@ -82,10 +84,9 @@ def _smallest(contrast: Contrast, box: Box, size: tuple[int, int], most_pixels: 
             other = _moved(box, side, distance, size)
             if other is None or (distance > 0 and other.height * other.width > most_pixels):
                 continue
-            effect = contrast.effect(Transplant(other.region(size)))
-            if effect < (_KEPT * best if distance < 0 else (1 + _ADDED) * best):
+            if effect(other) < (_KEPT * best if distance < 0 else (1 + _ADDED) * best):
                 continue
-            box, best = other, best if distance < 0 else effect
+            box, best = other, best if distance < 0 else effect(other)
             sides.append(side)
     return box
 

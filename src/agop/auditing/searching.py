@@ -17,7 +17,17 @@ from agop.auditing.proposals import PatchProposal
 from agop.auditing.regions import box_of
 from agop.auditing.screener import LEAST_GAP, Screener
 from agop.auditing.stages import Stages
-from agop.auditing.trial import LEVEL, Screening, Trial, groups_elsewhere, p_more_often, run_trial, screen, variety
+from agop.auditing.trial import (
+    ELSEWHERE,
+    LEVEL,
+    Screening,
+    Trial,
+    groups_elsewhere,
+    p_more_often,
+    run_trial,
+    screen,
+    variety,
+)
 from agop.system.progress import track
 
 # Images that are pasted into, for each response in a test, and pairs of images.
@@ -85,7 +95,9 @@ class Search:
         trial = run_trial(predictor, self.testing, tested, TEST_PAIRS, p_share, generator, kept)
         if trial.p >= LEVEL:
             return trial
-        elsewhere = max(groups_elsewhere(predictor, self.testing, tested, kept), self._moves(tested))
+        elsewhere = self._moves(tested)
+        if elsewhere < ELSEWHERE:  # else it is rejected, without further passes
+            elsewhere = max(elsewhere, groups_elsewhere(predictor, self.testing, tested, kept))
         return replace(trial, elsewhere=elsewhere, variety=variety(tested, self.testing.half.images))
 
     def _moves(self, screening: Screening) -> float:

@@ -20,8 +20,8 @@ MARGIN = 0.05
 LEVEL = 0.05
 # Images that the controls paste from.
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
-# Share of other places that may not have such groups as well.
-_HALF = 0.5
+# Share of other places that may not have such groups, and of images without the pattern that may not have it elsewhere.
+ELSEWHERE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Trial:
 
         1 if half of the other places have such groups as well.
         """
-        if self.elsewhere >= _HALF:
+        if self.elsewhere >= ELSEWHERE:
             return 1.0
         return max(self.screening.p, self.p_share, self.excess.p_above(MARGIN))
 

@@ -9,7 +9,7 @@ import typer
 
 from agop.cli.printing import plain_console
 
-app = typer.Typer(help="Check the official data of a benchmark.", no_args_is_help=True)
+app = typer.Typer(help="Check the official data of a benchmark.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("clevr-xai")

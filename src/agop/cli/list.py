@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def list_(
@@ -15,6 +16,8 @@ def list_(
     ] = False,
 ) -> None:
     """List the methods with their options, the metrics, the benchmarks, and how to name a model."""
+    from rich.console import Console
+
     console = Console(highlight=False)
     if scenarios:
         console.print(_scenarios())
@@ -77,4 +80,6 @@ def _models() -> Table:
 
 
 def _table(*columns: str) -> Table:
+    from rich.table import Table
+
     return Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))

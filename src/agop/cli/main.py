@@ -9,8 +9,6 @@ import warnings
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from agop.cli.app import app as page
 from agop.cli.audit import audit
@@ -21,7 +19,7 @@ from agop.cli.explain import explain
 from agop.cli.fit import fit
 from agop.cli.list import list_
 from agop.cli.merge import merge
-from agop.cli.printing import print_any_name
+from agop.cli.printing import print_any_name, print_labelled
 from agop.cli.report import report
 from agop.cli.sanity import sanity
 from agop.cli.show import show
@@ -34,32 +32,38 @@ cli = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: importing Rich would double the time of `agop --help`
 )
-cli.command("fit")(stoppable("nothing was written to {out}")(fit))
-cli.command("merge")(merge)
-cli.command("show")(show)
-cli.command("explain")(stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain))
-cli.command("evaluate")(stoppable("no scores were written to {out}")(evaluate))
-cli.command("sanity")(sanity)
-cli.command("audit")(stoppable("nothing was written to {out}")(audit))
-cli.command("app")(page)
-cli.command("list")(list_)
-cli.command("report")(report)
+cli.command("fit", short_help="Compute the AGOP of a trained model.")(stoppable("nothing was written to {out}")(fit))
+cli.command("merge", short_help="Join AGOP files of one model.")(merge)
+cli.command("show", short_help="Show what an AGOP file holds.")(show)
+cli.command("explain", short_help="Explain images: write overlays and maps.")(
+    stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain)
+)
+cli.command("evaluate", short_help="Score methods on images with masks, or on grids.")(
+    stoppable("no scores were written to {out}")(evaluate)
+)
+cli.command("sanity", short_help="Compare maps with those of random weights.")(sanity)
+cli.command("audit", short_help="Find shortcuts, tested by interventions.")(
+    stoppable("nothing was written to {out}")(audit)
+)
+cli.command("app", short_help="Serve a web page that explains dropped images.")(page)
+cli.command("list", short_help="List methods, metrics, benchmarks and models.")(list_)
+cli.command("report", short_help="Write the report of a run.")(report)
 cli.add_typer(bench, name="bench")
 cli.add_typer(data, name="data")
 
 
 def main() -> None:
     """Run the command line. An error of agop's own is one line, not a traceback."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
-
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        console.print("[yellow]warning:[/]", escape(str(message)))
 
     def fail(message: str, code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another rank's end must not cut this message off
-        console.print("[red]error:[/]", escape(message))
+        print_labelled("error", message, "red")
         sys.exit(code)
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        print_labelled("warning", str(message), "yellow")
 
     warnings.showwarning = show
     print_any_name()

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_labelled(label: str, message: str, colour: str) -> None:
+    """Print a message on standard error after a label in a colour."""
+    from rich.text import Text
+
+    plain_console(stderr=True).print(Text.assemble((f"{label}:", colour), " ", message))
 
 
 def plain_console(*, stderr: bool = False) -> Console:
     """A console for plain lines."""
+    from rich.console import Console
+
     return Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 

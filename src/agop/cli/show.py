@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from agop.cli import options
 from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from agop.statistic.agop import AGOP
     from agop.statistic.concentration import Overview
 
@@ -53,6 +54,8 @@ def show(
 
 def _table(overview: Overview) -> Table:
     """A row for all samples and for each of the most concentrated classes."""
+    from rich.table import Table
+
     columns = ("", "samples", f"in {overview.whole.hot.pixels:,} pixels", "place")
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for part in (overview.whole, *overview.classes[:_LISTED]):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from agop.auditing.places import outstanding, scan, squares, strips, windows_in_images
+from agop.auditing.places import outstanding, region_proposals, scan, squares, strips, windows_in_images
 from agop.auditing.pool import Half
 from agop.auditing.predictor import Asked, Predictor
 from agop.auditing.regions import Box
@@ -78,3 +78,12 @@ def test_scan_lengthens_the_clearest_squares():
     assert first in strips((16, 16))
     assert any(first.contains(square) and square.overlaps(TEXT) for square in squares((16, 16)))
     assert first.overlaps(TEXT)
+
+
+def test_a_region_is_proposed_once():
+    one, other = (box.region((16, 16)) for box in (Box(0, 0, 4, 4), Box(4, 4, 8, 8)))
+    proposals = region_proposals(0, {"scan": [one, other], "images": [one.clone()]}, (16, 16), seed=0)
+    assert [(each.source, each.area.equal(area)) for each, area in zip(proposals, (one, other), strict=True)] == [
+        ("scan", True),
+        ("scan", True),
+    ]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from agop.cli.printing import plain_console
 
@@ -127,6 +126,8 @@ def compute(
 
 
 def _show(out: Path) -> None:
+    from rich.console import Console
+
     from agop.report.run import Run
     from agop.report.terminal import show
 
