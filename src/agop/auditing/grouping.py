@@ -37,6 +37,10 @@ class Rule:
         groups = Groups.of(self._values(responses, statistics))
         return (groups.high if self.upper else ~groups.high), groups
 
+    def p_by_statistics(self, statistics: Tensor) -> float:
+        """The p value of the groups, from statistics (M,F) alone; 0 if the rule needs responses."""
+        return 0.0 if self.weights is None else Groups.of(statistics @ self.weights).p
+
     def contained(self, border: float, responses: Tensor, statistics: Tensor) -> Tensor:
         """Which other images (N,) contain it, given the value between the groups of the class."""
         values = self._values(responses, statistics)

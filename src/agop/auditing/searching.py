@@ -30,8 +30,8 @@ from agop.auditing.trial import (
 )
 from agop.system.progress import track
 
-# Images that are pasted into, for each response in a test, and pairs of images.
-_HOSTS, TEST_PAIRS = 8, 300
+# Images that are pasted into, for each response in a test and in one that is lost already, and pairs of images.
+_HOSTS, _FEWER_HOSTS, TEST_PAIRS = 8, 2, 300
 # Images of the pattern that are looked for at other places.
 _TEMPLATES = 5
 
@@ -88,7 +88,9 @@ class Search:
         proposal, predictor = screening.proposal, self.screener.predictor
         generator = self.screener.generator(proposal.class_index, 2)
         kept = keep.clone() if keep.any() else None
-        tested = screen(predictor, self.testing, proposal, _HOSTS, generator, screening.rule, kept)
+        tested = screen(
+            predictor, self.testing, proposal, _HOSTS, generator, screening.rule, kept, fewer_hosts=_FEWER_HOSTS
+        )
         if tested.p >= LEVEL or tested.gap < LEAST_GAP:
             return tested
         p_share = p_more_often(predictor, self.testing, tested, generator, kept)

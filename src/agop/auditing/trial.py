@@ -121,19 +121,23 @@ def screen(
     rule: Rule | None = None,
     keep: Tensor | None = None,
     most: int | None = None,
+    fewer_hosts: int | None = None,
 ) -> Screening:
     """Paste what is proposed from every image of the class into the same images. Pixels in `keep` (H,W) stay.
 
-    Without a rule, the one with the clearest groups is chosen. With `most`, no more images of the class are used.
+    Without a rule, the one with the clearest groups is chosen. With `most`, no more images of the class are used. With
+    `fewer_hosts`, that many hosts suffice if the statistics of the rule show that there are no two groups.
     """
     members = asked.members(proposal.class_index)[:most]
     others = asked.some_others(proposal.class_index, OTHERS_PER_IMAGE * len(members), generator)
     if proposal.shared:  # as many of each, without repeats
         members = torch.cat([members[: len(others)], others[: len(members)]])
+    statistics = proposal.statistics(asked.half.images[members]).double()
+    if fewer_hosts is not None and rule is not None and rule.p_by_statistics(statistics) >= LEVEL:
+        hosts = fewer_hosts
     same = asked.hosts(proposal.class_index, hosts, generator)
     pairs = asked.crossed(proposal.class_index, members, same)
     responses = _responses(predictor, pairs, same, proposal.intervention(pairs), keep)
-    statistics = proposal.statistics(asked.half.images[members]).double()
     if rule is None:
         usual = proposal.statistics(asked.half.images[others]).double()
         if not proposal.shared:
@@ -231,9 +235,11 @@ def p_more_often(
         shared = own > (1 - LEAST_SHARE) * screening.of_class and rest < LEAST_SHARE * screening.of_class
         return p_share_above(own, rest, screening.of_class) if shared else 1.0
     others = evenly(asked.others(proposal.class_index), len(screening.members), generator)
-    pairs = asked.crossed(proposal.class_index, others, screening.hosts)
-    responses = _responses(predictor, pairs, screening.hosts, proposal.intervention(pairs), keep)
     statistics = proposal.statistics(asked.half.images[others]).double()
+    responses = torch.zeros(len(others), dtype=torch.float64)  # a rule with statistics doesn't use them
+    if screening.rule.weights is None:
+        pairs = asked.crossed(proposal.class_index, others, screening.hosts)
+        responses = _responses(predictor, pairs, screening.hosts, proposal.intervention(pairs), keep)
     having = screening.rule.contained(screening.border, responses, statistics)
     return p_share_above(int(screening.contains.sum()), int(having.sum()), len(others))
 
