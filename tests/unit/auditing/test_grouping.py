@@ -111,3 +111,11 @@ def test_a_class_is_a_group_only_if_nearly_all_of_its_images_differ_clearly_from
     assert shared_rule(noise(1, 60, 40), others + 3) is None  # the others have it, the class lacks it
     some = torch.arange(60)[:, None] % 5 > 0
     assert shared_rule(noise(1, 60, 40) + 3 * some, others) is None  # four of five images
+
+
+def test_p_by_statistics_is_that_of_the_groups_by_the_rule():
+    """Tests without groups are known before any pass, unless the rule needs responses."""
+    values = torch.rand(40, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rule = Rule(torch.ones(1, dtype=torch.float64), True)
+    assert rule.p_by_statistics(values) == rule.split(torch.zeros(40), values)[1].p > 0.05
+    assert Rule(None, True).p_by_statistics(values) == 0
