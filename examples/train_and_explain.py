@@ -27,17 +27,17 @@ METHODS = (  # without agop-local, which equals vanilla
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++", "agop-weighted", "agop-global",
     "agop",
 )  # fmt: skip
-EPOCHS, BATCH = 100, 128
+BATCH = 128
 
 
-def train(scenario: str, data: Split) -> tuple[CNN8by8, agop.AGOP]:
+def train(scenario: str, data: Split, epochs: int) -> tuple[CNN8by8, agop.AGOP]:
     """Train with the paper's recipe. The hook is two lines."""
     torch.manual_seed(0)
     model = CNN8by8()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     hook = agop.AGOPTrainingHook(model, snapshot_dir=OUT / scenario / "snapshots")
-    for _ in track(range(EPOCHS), f"training on {scenario}"):
+    for _ in track(range(epochs), f"training on {scenario}"):
         for rows in torch.randperm(len(data)).split(BATCH):
             images, labels = data.images[rows], data.labels[rows]
             optimizer.zero_grad()
@@ -76,11 +76,11 @@ def draw(path: Path, data: Split, maps: dict[str, Tensor], rows: list[int]) -> N
     page.resize((page.width // 2, page.height // 2), Image.Resampling.LANCZOS).save(path)
 
 
-def main() -> None:
+def main(epochs: int = 100) -> None:
     console, scores = Console(), {}
     for scenario in ("linear", "translations_rotations"):
         training, _, test = xai_tris(scenario)
-        model, prior = train(scenario, training)
+        model, prior = train(scenario, training, epochs)
         prior.save(OUT / scenario / "agop.safetensors")
         correct = model(test.images).argmax(1) == test.labels
         with warnings.catch_warnings():  # the paper's GradCAM layer has 3×3 maps

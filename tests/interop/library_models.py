@@ -10,6 +10,7 @@ FAST = {
     "smoothgrad": agop.methods.SmoothGrad(samples=2),
     "expected-gradients": agop.methods.ExpectedGradients(samples=2),
     "agop-expected": agop.methods.AGOPExpected(samples=2),
+    "agop": agop.methods.WhereWhatWhich(samples=2),
 }
 
 
