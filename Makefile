@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: $(PACKAGE)  ## run the paper's first experiment and write its report (5 minutes on 2 cores)
+demo: $(PACKAGE)  ## run the paper's first experiment and write its report (7 minutes on 2 cores)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 	@$(BIN)/agop report runs/xai-tris > /dev/null
 	@echo "open runs/xai-tris/index.html"

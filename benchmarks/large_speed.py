@@ -11,7 +11,14 @@ from torch import Tensor, nn
 from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
 
 import agop
-from agop.methods import IntegratedGradients, Method, SmoothGrad
+from agop.methods import (
+    AGOPExpected,
+    ExpectedGradients,
+    IntegratedGradients,
+    Method,
+    SmoothGrad,
+    WhereWhatWhich,
+)
 from measure import seconds, spread
 
 # Instead of 50: the cost is linear in the number of points.
@@ -36,15 +43,16 @@ def large_costs() -> list[Cost]:
         "ResNet-50": ResNetForImageClassification(ResNetConfig(num_labels=1000)),
         "ViT-B/16": ViTForImageClassification(ViTConfig(num_labels=1000)),
     }
-    return [cost for name, network in networks.items() for cost in _costs(name, network.eval())]
-
-
-def _costs(name: str, network: nn.Module) -> list[Cost]:
     image = torch.randn(1, 3, 224, 224)
-    prior = agop.AGOP(torch.rand(3, 224, 224, dtype=torch.float64), 1)
+    return [cost for name, network in networks.items() for cost in method_costs(name, network.eval(), image)]
+
+
+def method_costs(name: str, network: nn.Module, image: Tensor) -> list[Cost]:
+    """Cost of every method for an image (1,C,H,W)."""
+    prior = agop.fit(network, [image], only_correct=False, progress=False, rank=2)
     sides: dict[str, Callable[[], object]] = {"": lambda: one_pass(network, image)}
     for label, method in _methods().items():
-        sides[label] = lambda method=method: agop.explain(network, image, method, prior)  # type: ignore[misc]
+        sides[label] = lambda method=method: agop.explain(network, image, method, prior, references=image)  # type: ignore[misc]
     times: dict[str, list[float]] = {label: [] for label in sides}
     one_pass(network, image)  # warm-up
     for _ in range(_REPEATS):
@@ -63,6 +71,9 @@ def _methods() -> dict[str, str | Method]:
     few: dict[str, Method] = {
         "integrated-gradients": IntegratedGradients(steps=_POINTS),
         "smoothgrad": SmoothGrad(samples=_POINTS),
+        "expected-gradients": ExpectedGradients(samples=_POINTS),
+        "agop-expected": AGOPExpected(samples=_POINTS),
+        "agop": WhereWhatWhich(samples=_POINTS),
     }
     return {
         f"{name}, {_POINTS} of 50 passes" if name in few else name: few.get(name, name) for name in agop.methods.names()
