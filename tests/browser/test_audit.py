@@ -121,6 +121,7 @@ def test_page_fits_its_window_and_shows_the_comparison(page, compared, colours, 
     assert "<img src=x" in page.locator("article h3").last.inner_text()  # a name, not an element
 
 
+@pytest.mark.slow
 def test_no_shortcut_found_is_an_answer(page, honest, tmp_path):
     audit = agop.audit(honest, *shortcuts.drawn(360, 0.0), per_class=80, progress=False, class_names=NAMES)
     audit.save(tmp_path)

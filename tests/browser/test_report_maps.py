@@ -142,6 +142,7 @@ def large_maps(run_folder, tmp_path):
     return folder / "index.html", {name: block_sums(maps[name][None])[0] for name in maps}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["own", "common"])
 def test_large_and_degenerate_maps_have_the_colours_of_python(page, large_maps, scale):
     path, maps = large_maps

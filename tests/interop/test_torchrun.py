@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 # Uneven shares; more ranks than images.
 @pytest.mark.parametrize("ranks", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):

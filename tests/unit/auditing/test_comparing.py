@@ -41,6 +41,7 @@ def removed(cheating, honest, images):
     return audited(cheating, images, against=honest)
 
 
+@pytest.mark.slow
 def test_retraining_without_the_patch_removes_the_finding(removed):
     (row,) = [row for row in removed.comparison.rows if row.finding is removed.findings[0]]
     assert row.verdict == REMOVED
@@ -55,6 +56,7 @@ def test_retraining_without_the_patch_removes_the_finding(removed):
     assert removed.to_dict()["comparison"]["findings"][0]["verdict"] == REMOVED
 
 
+@pytest.mark.slow
 def test_the_reverse_comparison_is_its_negative(cheating, honest, images, removed):
     """A finding of the other model only is new."""
     reverse = audited(honest, images, against=cheating).comparison
@@ -67,6 +69,7 @@ def test_the_reverse_comparison_is_its_negative(cheating, honest, images, remove
     assert row.interval == pytest.approx((-before.interval[1], -before.interval[0]))
 
 
+@pytest.mark.slow
 def test_a_model_compared_with_itself_is_unchanged(cheating, images):
     """A finding of both models is tested once."""
     audit = audited(cheating, images, against=cheating)
@@ -107,6 +110,7 @@ def test_verdicts(difference, before, after, expected):
     assert verdict(Mean(difference, 0.02, 100), trial(before), trial(after)) == expected
 
 
+@pytest.mark.slow
 def test_two_models_without_findings(honest):
     images = shortcuts.drawn(360, 0.0, seed=1)
     comparison = audited(honest, images, against=honest).comparison

@@ -19,6 +19,7 @@ class Counted(nn.Module):
         return self.net(images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.7])
 def test_estimated_forward_passes_are_of_the_right_order(share, capsys):
     images, labels = shortcuts.drawn(360, share)

@@ -90,6 +90,7 @@ def test_heat_maps_of_an_earlier_audit_are_removed(audit, tmp_path):
     assert "mine.png" in names
 
 
+@pytest.mark.slow
 def test_paths_of_a_loader_name_the_pictures(images):
     pixels, labels = images
     batches = [

@@ -50,6 +50,7 @@ def whole(net, images):
     return audited(net, images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 0.95])
 def test_resumed_audit_equals_the_uninterrupted_one(net, images, whole, tmp_path, share):
     folder, (expected, passes) = tmp_path / "stages", whole
@@ -72,6 +73,7 @@ def test_every_stage_is_kept(net, images, whole, tmp_path):
     assert audited(net, images, tmp_path)[1] <= whole[1] - scans
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["seed", "weights", "images", "prior"])
 def test_stages_of_another_audit_are_not_used(net, images, whole, tmp_path, change):
     audited(net, images, tmp_path, stop=whole[1] - 1)
@@ -89,6 +91,7 @@ def test_stages_of_another_audit_are_not_used(net, images, whole, tmp_path, chan
     assert len(set(tmp_path.iterdir()) - folders) == 1
 
 
+@pytest.mark.slow
 def test_damaged_or_foreign_stages_are_computed_again(net, images, whole, tmp_path):
     audited(net, images, tmp_path, stop=whole[1] - 1)
     for path in tmp_path.glob("*/prior-0*"):

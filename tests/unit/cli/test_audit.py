@@ -113,6 +113,7 @@ def test_folder_of_another_program_is_not_used_for_heat_maps(folder):
     assert "foreign/heatmaps already exists and isn't a result of this command" in message
 
 
+@pytest.mark.slow
 def test_retrained_model_is_compared(folder, audited):
     """The folder of the earlier audit is used again."""
     arguments = ("--against-weights", "retrained.safetensors", "--out", "result")
@@ -131,6 +132,7 @@ def test_other_model_of_other_classes_raises(folder):
     assert not (folder / "x").exists()
 
 
+@pytest.mark.slow
 def test_interrupted_audit_resumes(folder):
     how = ("audit", "own_network:stopped", "photos", *HOW, "--out")
     run_checked(*how, "whole", folder=folder)
@@ -148,6 +150,7 @@ def test_interrupted_audit_resumes(folder):
     assert not (folder / "part/.stages").exists()
 
 
+@pytest.mark.slow
 def test_summary_is_printed_and_stages_are_kept_if_nothing_can_be_written(folder):
     result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", folder=folder)
     assert result.returncode == 2

@@ -295,6 +295,7 @@ BESIDE_TORCHVISION = """
 """
 
 
+@pytest.mark.slow
 def test_torchvision_and_timm_models_load_and_a_broken_torchvision_affects_only_its_own(tmp_path):
     if not BESIDE.is_dir():
         pytest.skip("torchvision and timm aren't installed: `make .venv/dev` puts them next to the environment")

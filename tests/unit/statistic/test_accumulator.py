@@ -113,6 +113,7 @@ def collect(start, end, **options):
     return {"hook": hook.finalize(), "fit": agop.fit(model, batches, progress=False, rank=3, references=4)}
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_same_as_one_process(tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-c", textwrap.dedent(RANK)]
