@@ -6,7 +6,7 @@ READY := .venv/dev
 # Worker processes with one thread each. One more than the cores: many tests wait for a process or the browser. A test file
 # stays in one worker.
 WORKERS := -n 3 --dist loadfile
-# Some containers set it. Then every new process compiles all libraries again: the tests take twice as long.
+# Some containers set it. Then every new process compiles all libraries again: importing lightning takes 22 s instead of 12.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -46,7 +46,7 @@ docs: $(READY)  ## build the documentation into site/, offline and strict; runs 
 docs-serve: docs  ## serve the documentation at http://127.0.0.1:8000, with search
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
 
-bench-speed: $(READY)  ## measure the speed claims, as ratios (12 minutes)
+bench-speed: $(READY)  ## measure the speed claims, as ratios (25 minutes)
 	$(BIN)/python benchmarks/speed.py
 
 pictures: $(READY)  ## update the example images of the documentation (2 minutes)
