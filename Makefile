@@ -3,9 +3,8 @@ BIN := .venv/bin
 # The package with its required libraries, and everything that the tests and the documentation need.
 PACKAGE := .venv/package
 READY := .venv/dev
-# Worker processes with one thread each. One more than the cores: many tests wait for a process or the browser. A test file
-# stays in one worker.
-WORKERS := -n 3 --dist loadfile
+# Two worker processes with one thread each. A test file stays in one worker.
+TWO := -n 2 --dist loadfile
 # Some containers set it. Then every new process compiles all libraries again: importing lightning takes 22 s instead of 12.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,10 +20,10 @@ demo: $(PACKAGE)  ## run the paper's first experiment and write its report (7 mi
 	@echo "open runs/xai-tris/index.html"
 
 test: $(READY)  ## run the fast tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO)
 
 check: $(READY) lint docs  ## run ruff, strict mypy, the documentation and all tests except the nightly ones, as in continuous integration
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -m "not nightly and not hostile"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TWO) -m "not nightly and not hostile"
 
 nightly: $(READY)  ## test ResNet-50 and ViT-B/16 at 224 px: every method within 4 GiB (40 minutes on 2 busy cores)
 	$(BIN)/python -m pytest -m nightly

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 # Uneven shares; more ranks than images.
-@pytest.mark.parametrize("ranks", [2, pytest.param(9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 9])
 def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
     out = f"of-{ranks}.safetensors"
     result = run_agop(ranks, "fit", *MODEL, *OPTIONS, "--out", out, folder=folder)
