@@ -23,13 +23,16 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Paced:
-    """A training with every="auto": processor time over that without the hook, and the cosine of diag(M)."""
+    """A training with every="auto": processor time over that without the hook, the cosine of diag(M), and the hook's own
+    estimate of it.
+    """
 
     network: str
     steps: int
     passes: int
     slower: float
     cosine: float
+    estimated_cosine: float
 
     @property
     def holds(self) -> bool:
@@ -83,9 +86,9 @@ def paced(
     torch.set_num_threads(threads)
     plain, (seconds, auto) = min(pair[0] for pair in pairs), min((pair[1] for pair in pairs), key=itemgetter(0))
     cosine = cosine_similarity(auto.diagonal.flatten(), all_batches.diagonal.flatten(), dim=0)
-    result = Paced(network, steps, auto.count // batch, seconds / plain, float(cosine))
+    result = Paced(network, steps, auto.count // batch, seconds / plain, float(cosine), auto.convergence)
     print(
-        f"{result.slower:8.3g}  cosine {result.cosine:.4f}  {result.passes} passes in {steps} steps, {network}",
+        f"{result.slower:8.3g}  cosine {result.cosine:.4f}, estimated {result.estimated_cosine:.4f}  {result.passes} passes in {steps} steps, {network}",
         flush=True,
     )
     return result

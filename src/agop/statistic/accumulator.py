@@ -191,9 +191,13 @@ class Accumulator:
 
     def diagonal(self) -> Tensor:
         """diag(M) (C,H,W): the mean squared gradient over all samples."""
-        if self.sums is None or self.count == 0:
+        if self.count == 0:
             raise NoSamplesError("no samples were counted, so the mean is undefined")
-        return self.sums.sum(dim=0) / self.count
+        return self.total() / self.count
+
+    def total(self) -> Tensor:
+        """Sum of squared gradients (C,H,W), a new tensor. A zero before the first update."""
+        return torch.zeros((), dtype=torch.float64) if self.sums is None else self.sums.sum(dim=0)
 
     def class_diagonals(self) -> Tensor | None:
         """diag(M) per class (K,C,H,W), NaN for a class without samples. None without per_class."""

@@ -17,9 +17,13 @@ from agop.model.probe import Gradients, check_model
 from agop.statistic.accumulator import Accumulator
 from agop.statistic.agop import AGOP
 from agop.statistic.collector import Collector
-from agop.statistic.pacing import pace_for
+from agop.statistic.convergence import Convergence
+from agop.statistic.pacing import AUTO, pace_for
 from agop.statistic.provenance import TRAINING
 from agop.system.distributed import rank_and_world_size
+
+# Cosine with diag(M) of all batches below which every="auto" warns.
+_CONVERGED = 0.99
 
 
 class AGOPTrainingHook:
@@ -27,10 +31,10 @@ class AGOPTrainingHook:
 
     Call `step` once per batch, before or after optimizer.step(), and `finalize` at the end. With `every`=k only every
     k-th call runs the model; every="auto" times the first passes and chooses k so that they take at most 15 % of the
-    training's time. With `snapshot_dir`, the current AGOP is written there every `snapshot_every` calls, as
-    step-00000100.safetensors and so on; under torch.distributed each rank writes its own. `finalize` joins all ranks.
-    With nan="skip", samples whose gradient isn't finite are skipped and counted. `patches`, `layer`, `rank` and
-    `output` are as in `fit`.
+    training's time. `finalize` then warns if diag(M) of these batches may differ from that of all. With `snapshot_dir`,
+    the current AGOP is written there every `snapshot_every` calls, as step-00000100.safetensors and so on; under
+    torch.distributed each rank writes its own. `finalize` joins all ranks. With nan="skip", samples whose gradient
+    isn't finite are skipped and counted. `patches`, `layer`, `rank` and `output` are as in `fit`.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class AGOPTrainingHook:
         self.model = model
         self.every = every
         self._pace = pace_for(every, next((p.device for p in model.parameters()), torch.device("cpu")))
+        self._convergence = Convergence() if every == AUTO else None
         self.snapshot_every = snapshot_every
         self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
         self.steps = 0
@@ -75,12 +80,17 @@ class AGOPTrainingHook:
         """diag(M) (C,H,W) of the samples that this process has counted so far."""
         return self._collector.sums.diagonal()
 
+    @property
+    def convergence(self) -> float | None:
+        """Estimated cosine of diag(M) with that of all batches. None without every="auto", and before two passes."""
+        return None if self._convergence is None else self._convergence.cosine(rank_and_world_size()[1])
+
     def step(self, images: Tensor, labels: Any = None) -> None:
         """Add a batch: one forward pass, and one backward pass with respect to the images."""
         with self._pace.call(self.steps) as due:
             if due:
                 self._collector.add(self.model, images, labels)
-        self._stepped()
+        self._stepped(due)
 
     def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
         """Add a batch whose gradients for the predicted classes are already computed: a step without a pass.
@@ -90,16 +100,31 @@ class AGOPTrainingHook:
         with self._pace.call(self.steps) as due:
             if due:
                 self._collector.count(gradients, labels, images)
-        self._stepped()
+        self._stepped(due)
 
-    def _stepped(self) -> None:
+    def _stepped(self, passed: bool) -> None:
         self.steps += 1
+        if passed and self._convergence is not None:
+            self._convergence.add(self._collector.sums.total())
         if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0:
             self._snapshot(self.snapshot_dir)
 
     def finalize(self) -> AGOP:
         """The AGOP so far, of all ranks under torch.distributed. More steps may follow."""
-        return self._agop(self._collector.total("step() was never called: call it once per batch"))
+        sums = self._collector.total("step() was never called: call it once per batch")
+        self._check_convergence()
+        return self._agop(sums)
+
+    def _check_convergence(self) -> None:
+        """Warn if every="auto" used so few batches that their diag(M) may differ from that of all."""
+        used, cosine = None if self._convergence is None else self._convergence.passes, self.convergence
+        if used in (None, self.steps) or (cosine is not None and cosine >= _CONVERGED):
+            return
+        estimate = "" if cosine is None else f", its cosine with that of all batches about {cosine:.2f}"
+        warn(
+            f"diag(M) is that of {used} of {self.steps} batches{estimate}: train longer, or pass every=1, which takes "
+            "more time"
+        )
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
@@ -115,6 +140,7 @@ class AGOPTrainingHook:
             "training": self._training,
             "options": self._options,
             "pace": self._pace.state(),
+            "convergence": None if self._convergence is None else self._convergence.state(),
             "sums": self._collector.sums.state_dict(),
         }
 
@@ -135,6 +161,8 @@ class AGOPTrainingHook:
         # States of earlier versions have none of these.
         self._training = state.get("training", self._training)
         self._pace.load(state.get("pace", {}))
+        if self._convergence is not None and self.steps:
+            self._convergence.load(state["convergence"], self._collector.sums.total())
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Training:
 
 @pytest.mark.parametrize("cost", [0.05, 0.5, 1, 1.19, 3, 40])
 def test_passes_take_at_most_15_percent_once_they_are_measured(cost):
-    passes = [step for step in Training(cost).run(range(5000)).passes if step > 32]
+    passes = [step for step in Training(cost).run(range(5000)).passes if step > 64]
     assert len(passes) * cost <= 0.15 * 5000
     assert len(passes) * cost > 0.09 * 5000 or cost < 0.12
 
@@ -38,18 +38,18 @@ def test_passes_take_at_most_15_percent_once_they_are_measured(cost):
 @pytest.mark.parametrize("cost", [0.05, 0.5, 1, 3])
 def test_passes_are_at_equal_distances(cost):
     passes = Training(cost).run(range(500)).passes
-    assert passes[:5] == [0, 8, 16, 24, 32]
-    assert len({b - a for a, b in pairwise(passes[4:])}) == 1
+    assert passes[:9] == [*range(0, 65, 8)]
+    assert len({b - a for a, b in pairwise(passes[8:])}) == 1
 
 
-@pytest.mark.parametrize("stop", [3, 20, 33, 100])
+@pytest.mark.parametrize("stop", [3, 20, 65, 100])
 def test_a_resumed_training_keeps_its_distances(stop):
-    first = Training(0.9).run(range(stop))
-    second = Training(0.9)
+    first = Training(0.75).run(range(stop))
+    second = Training(0.75)
     second.pace.load(first.pace.state())
     together = first.passes + second.run(range(stop, 400)).passes
     distances = [b - a for a, b in pairwise(together)]
-    assert set(distances) <= {8}  # 0.9 / 0.12, rounded up
+    assert set(distances) <= {8}  # 0.75 / 0.10, rounded up
 
 
 def test_a_pass_that_raises_is_due_again():
