@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +14,14 @@ import agop
 from agop.networks import CNN8by8, ResNet18
 from agop.scenarios import xai_tris
 from agop.scenarios.clevr_xai import clevr_xai
+from agop.statistic.pacing import AutoPace
 
 SLOWER, COSINE = 1.15, 0.99
-REPEATS = 3
 
 
 @dataclass(frozen=True)
 class Paced:
-    """A training with every="auto": processor time over that without the hook, the cosine of diag(M), and the hook's own
-    estimate of it.
-    """
+    """A training with every="auto": processor time over that without the hook, cosine of diag(M) and its estimate."""
 
     network: str
     steps: int
@@ -56,41 +52,52 @@ class SmallViT(nn.Module):
         return self.head(self.blocks(tokens).mean(dim=1))
 
 
+class Training:
+    """A training that counts its own processor time only, also for the hook: two of them run in turn, step by step."""
+
+    def __init__(self, build: Callable[[], nn.Module], rate: float, every: int | str | None = None) -> None:
+        torch.manual_seed(0)
+        self.model = build().train()
+        self._optimizer = torch.optim.Adam(self.model.parameters(), lr=rate)
+        self.hook = None if every is None else agop.AGOPTrainingHook(self.model, only_correct=False, every=every)
+        self.seconds, self._start = 0.0, 0.0
+        if self.hook is not None:
+            self.hook._pace = AutoPace(lambda: self.seconds + time.process_time() - self._start)
+
+    def step(self, images: Tensor, labels: Tensor) -> None:
+        """One step of the optimizer, then of the hook."""
+        self._start = time.process_time()
+        self._optimizer.zero_grad()
+        cross_entropy(self.model(images), labels).backward()
+        self._optimizer.step()
+        if self.hook is not None:
+            self.hook.step(images, labels)
+        self.seconds += time.process_time() - self._start
+
+
 def paced(
     network: str, build: Callable[[], nn.Module], images: Tensor, labels: Tensor, batch: int, steps: int, rate: float
 ) -> Paced:
-    """Train from the same weights: no hook and every="auto" in turn, the shortest of each, and every=1.
+    """Train twice from the same weights on the same batches, without a hook and with every="auto", in turn.
 
-    With one thread: threads that wait for each other count as processor time.
+    A machine's speed may change by a third within minutes. One thread: threads that wait for each other count as
+    processor time.
     """
-
-    def train(every: int | str | None) -> tuple[float, Any]:
-        torch.manual_seed(0)
-        model = build().train()
-        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-        hook = None if every is None else agop.AGOPTrainingHook(model, only_correct=False, every=every)
-        start = time.process_time()
-        for _ in range(steps):
-            rows = torch.randint(len(images), (batch,))
-            optimizer.zero_grad()
-            cross_entropy(model(images[rows]), labels[rows]).backward()
-            optimizer.step()
-            if hook is not None:
-                hook.step(images[rows], labels[rows])
-        return time.process_time() - start, hook
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    pairs = [(train(None)[0], train("auto")) for _ in range(REPEATS)]
-    _, all_batches = train(1)
+    plain, auto = Training(build, rate), Training(build, rate, every="auto")
+    all_batches = agop.AGOPTrainingHook(plain.model, only_correct=False)  # the hook doesn't change a training
+    for _ in range(steps):
+        rows = torch.randint(len(images), (batch,))
+        for training in (plain, auto):
+            training.step(images[rows], labels[rows])
+        all_batches.step(images[rows], labels[rows])
     torch.set_num_threads(threads)
-    plain, (seconds, auto) = min(pair[0] for pair in pairs), min((pair[1] for pair in pairs), key=itemgetter(0))
-    cosine = cosine_similarity(auto.diagonal.flatten(), all_batches.diagonal.flatten(), dim=0)
-    result = Paced(network, steps, auto.count // batch, seconds / plain, float(cosine), auto.convergence)
-    print(
-        f"{result.slower:8.3g}  cosine {result.cosine:.4f}, estimated {result.estimated_cosine:.4f}  {result.passes} passes in {steps} steps, {network}",
-        flush=True,
-    )
+    cosine = cosine_similarity(auto.hook.diagonal.flatten(), all_batches.diagonal.flatten(), dim=0)
+    slower, passes = auto.seconds / plain.seconds, auto.hook.count // batch
+    result = Paced(network, steps, passes, slower, float(cosine), auto.hook.convergence)
+    cosines = f"cosine {result.cosine:.4f}, estimated {result.estimated_cosine:.4f}"
+    print(f"{result.slower:8.3g}  {cosines}  {result.passes} passes in {steps} steps, {network}", flush=True)
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,14 +21,21 @@ from agop.statistic.sketch import check_rank
 
 @dataclass(frozen=True)
 class _Part:
-    """Samples of one pass, with labels and images if these are known, which of them count, and their patch sums."""
+    """Gradients, targets and patch sums of the samples of one pass that count, the `rows` of its images (None for all).
 
-    gradients: Gradients
-    truth: Tensor | None
-    images: Tensor | None
-    counted: Tensor
-    finite: Tensor
+    `truth` and `correct` are of all its samples; `broken` ones would count if their gradient were finite.
+    """
+
+    values: Tensor
+    targets: Tensor
     patches: PatchSums | None
+    rows: Tensor | None
+    images: Tensor | None
+    classes: int
+    seen: int
+    truth: Tensor | None
+    correct: Tensor | None
+    broken: Tensor
 
 
 class Collector:
@@ -96,43 +103,41 @@ class Collector:
         self._count([self._part(gradients, self._truth(labels, len(gradients.values)), images)])
 
     def _part(self, gradients: Gradients, truth: Tensor | None, images: Tensor | None) -> _Part:
-        """Decide which samples count. Only their patch sums are kept: a layer's gradients take much memory."""
-        classes, targets = class_count(gradients.logits), gradients.targets
-        self.sums.check(classes, gradients.values.shape[1:])
-        counted = targets.new_ones(len(targets)).bool()
-        if truth is not None:
-            truth = truth.to(targets.device)
-            if self.only_correct:
-                counted = targets == truth
-        finite = gradients.values.flatten(1).isfinite().all(dim=1)
-        patches = None
+        """Select the samples that count. Of a layer's gradients, which take much memory, only the sums are kept."""
+        classes, values, targets = class_count(gradients.logits), gradients.values, gradients.targets
+        self.sums.check(classes, values.shape[1:])
+        finite = values.flatten(1).isfinite().all(dim=1)
+        correct = None if truth is None else targets == truth.to(targets.device)
+        counted = correct if correct is not None and self.only_correct else torch.ones_like(finite)
+        keep = counted & finite
+        rows = None if bool(keep.all()) else keep.nonzero()[:, 0]
+        targets, patches = _kept(targets, rows), None
         if gradients.deltas is not None and self.patch_layer is not None and self.patch_layer.name is not None:
-            keep = counted & finite
-            patches = patch_sums(_kept(gradients.deltas, keep), self.sums.groups(_kept(targets, keep)))
-        return _Part(replace(gradients, deltas=None), truth, images, counted, finite, patches)
+            patches = patch_sums(_kept(gradients.deltas, rows), self.sums.groups(targets))
+        values, broken = _kept(values, rows), counted & ~finite
+        return _Part(values, targets, patches, rows, images, classes, len(finite), truth, correct, broken)
 
     def _count(self, parts: list[_Part]) -> None:
         truths = [part.truth for part in parts if part.truth is not None]
         if truths:
-            check_range(torch.cat(truths), class_count(parts[0].gradients.logits), "label")
-        self._check(torch.cat([part.counted & ~part.finite for part in parts]))
+            check_range(torch.cat(truths), parts[0].classes, "label")
+        broken = torch.cat([part.broken for part in parts])
+        self._check(broken)
         self.consistent = False
         for part in parts:
             self._add(part)
+        self.sums.skipped += int(broken.sum())
         self.consistent = True
 
     def _add(self, part: _Part) -> None:
-        gradients, keep = part.gradients, part.counted & part.finite
-        values, targets = _kept(gradients.values, keep), _kept(gradients.targets, keep)
         if part.patches is not None and self.patch_layer is not None:
             self.sums.layer = self.patch_layer.name
-        images = None if part.images is None else _kept(part.images, keep.to(part.images.device))
-        self.sums.update(values, targets, class_count(gradients.logits), part.patches, images)
-        self.sums.skipped += int((part.counted & ~part.finite).sum())
-        if part.truth is not None:
-            self.sums.labelled += len(part.truth)
-            self.sums.correct += int((gradients.targets == part.truth).sum())
-        self.seen += len(gradients.values)
+        images = None if part.images is None else _kept(part.images, part.rows)
+        self.sums.update(part.values, part.targets, part.classes, part.patches, images)
+        if part.correct is not None:
+            self.sums.labelled += part.seen
+            self.sums.correct += int(part.correct.sum())
+        self.seen += part.seen
 
     def total(self, if_nothing_seen: str) -> Accumulator:
         """The sums of all ranks. Raises NoSamplesError with the reason if no sample was counted."""
@@ -163,6 +168,6 @@ class Collector:
             )
 
 
-def _kept(values: Tensor, keep: Tensor) -> Tensor:
-    """The values (N,…) of the samples to keep, without a copy if that's all of them."""
-    return values if bool(keep.all()) else values[keep]
+def _kept(values: Tensor, rows: Tensor | None) -> Tensor:
+    """The values (N,…) of these rows; of all without a copy if None."""
+    return values if rows is None else values.index_select(0, rows.to(values.device))
