@@ -216,8 +216,10 @@ def derivative_with_layer(
 def _checked_values(values: Tensor | None, logits: Tensor, targets: Tensor) -> Tensor:
     if values is None:
         raise ModelError("the model's output does not depend on its input")
-    values, finite = values.detach(), _finite(logits.detach(), targets)
-    return values if bool(finite.all()) else values.index_fill(0, (~finite).nonzero()[:, 0], torch.nan)
+    values, logits = values.detach(), logits.detach()
+    if bool(logits.isfinite().all()):
+        return values
+    return values.index_fill(0, (~_finite(logits, targets)).nonzero()[:, 0], torch.nan)
 
 
 def _finite(logits: Tensor, targets: Tensor) -> Tensor:

@@ -116,9 +116,9 @@ def labels_for(labels: Any, samples: int) -> Tensor:
 
 def check_range(classes: Tensor, count: int, what: str) -> None:
     """Raise unless every class lies in 0 .. count-1."""
-    wrong = ((classes < 0) | (classes >= count)).nonzero()
-    if len(wrong):
-        sample = int(wrong[0])
+    wrong = (classes < 0) | (classes >= count)
+    if bool(wrong.any()):
+        sample = int(wrong.nonzero()[0])
         raise InputError(
             f"{what} {int(classes[sample])} of sample {sample} is out of range: "
             f"the model has {count} classes, 0 to {count - 1}"

@@ -96,7 +96,7 @@ class Accumulator:
             if self.per_class:
                 sums.index_add_(0, group.to(sums.device), squares)
             else:
-                sums[0] += squares.sum(dim=0)
+                sums[0].add_(squares.sum(dim=0))
         counts += torch.bincount(groups, minlength=len(counts))
 
     def merge(self, other: Accumulator) -> Accumulator:

@@ -18,8 +18,8 @@ def moment_sums(images: Tensor) -> Tensor:
     sums = torch.zeros(2, *images.shape[1:], dtype=torch.float64, device=device)
     for part in torch.split(images.detach(), max(1, _CHUNK_VALUES // images.shape[1:].numel())):
         exact = part.to(device, torch.float64, copy=True)
-        sums[0] += exact.sum(dim=0)
-        sums[1] += exact.square_().sum(dim=0)
+        sums[0].add_(exact.sum(dim=0))
+        sums[1].add_(exact.square_().sum(dim=0))
     return sums
 
 

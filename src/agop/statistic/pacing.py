@@ -14,7 +14,7 @@ import torch
 from agop.errors import InputError
 
 AUTO = "auto"
-# The share of the training's time that passes may take is 15 %. The rest is for errors of measurement: with 12 % and five
+# The share of the training's time that passes may take is 15 %. The rest is for errors of measurement: with five timed
 # passes, the interval of a ResNet-18 was once a fifth too short.
 _SHARE = 0.10
 _FIRST_INTERVAL, _MEASURED_PASSES = 8, 9

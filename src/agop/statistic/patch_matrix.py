@@ -45,5 +45,5 @@ def add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor 
         if sums is None:
             kept = groups if groups * gram.nbytes <= _MOST_BYTES else 1
             sums = torch.zeros(kept, *gram.shape, dtype=torch.float64, device=gram.device)
-        sums[group if len(sums) == groups else 0] += gram.to(sums.device)
+        sums[group if len(sums) == groups else 0].add_(gram.to(sums.device))
     return sums

@@ -20,9 +20,19 @@ def test_copy_is_folded_and_frozen_with_the_same_gradients_and_the_original_is_u
     assert not any(isinstance(module, nn.BatchNorm2d) or module.training for module in prepared.modules())
     assert not any(p.requires_grad or p.grad is not None for p in prepared.parameters())
     assert prepared.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert prepared.layer4[0].conv2.weight.is_contiguous()
     prior = agop.fit(model, [images], only_correct=False, progress=False)
     maps, expected = (agop.explain(m, images, "agop-weighted", prior) for m in (prepared, model))
     torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
+
+
+def test_convolutions_of_many_channels_get_contiguous_inputs():
+    model = nn.Sequential(nn.Conv2d(3, 256, 3), nn.Conv2d(256, 4, 3), nn.Flatten(), nn.Linear(4 * 144, 2))
+    prepared, formats = agop.prepare(model.to(memory_format=torch.channels_last)), {}
+    for name, module in prepared.named_children():
+        module.register_forward_hook(lambda _, __, output, name=name: formats.update({name: output.is_contiguous()}))
+    prepared(torch.randn(2, 3, 16, 16))
+    assert formats == {"0": False, "1": True, "2": True, "3": True}
 
 
 @pytest.mark.filterwarnings("ignore:the map of layer")
