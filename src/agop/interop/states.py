@@ -37,7 +37,7 @@ def state_for_this_rank(states: list[State]) -> State:
     for state in states if rank == 0 else []:
         sums = sums.merge(Accumulator.from_state(state["sums"]))
     seen = sum(state["seen"] for state in states) if rank == 0 else 0
-    return states[0] | {"sums": sums.state_dict(), "seen": seen}
+    return states[0] | {"sums": sums.state_dict(), "seen": seen, "convergence": None}
 
 
 def to_text(state: State) -> str:

@@ -90,7 +90,8 @@ class AGOPTrainingHook:
         with self._pace.call(self.steps) as due:
             if due:
                 self._collector.add(self.model, images, labels)
-        self._stepped(due)
+                self._passed()
+        self._stepped()
 
     def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
         """Add a batch whose gradients for the predicted classes are already computed: a step without a pass.
@@ -100,12 +101,15 @@ class AGOPTrainingHook:
         with self._pace.call(self.steps) as due:
             if due:
                 self._collector.count(gradients, labels, images)
-        self._stepped(due)
+                self._passed()
+        self._stepped()
 
-    def _stepped(self, passed: bool) -> None:
-        self.steps += 1
-        if passed and self._convergence is not None:
+    def _passed(self) -> None:
+        if self._convergence is not None:
             self._convergence.add(self._collector.sums.total())
+
+    def _stepped(self) -> None:
+        self.steps += 1
         if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0:
             self._snapshot(self.snapshot_dir)
 
@@ -117,14 +121,15 @@ class AGOPTrainingHook:
 
     def _check_convergence(self) -> None:
         """Warn if every="auto" used so few batches that their diag(M) may differ from that of all."""
-        used, cosine = None if self._convergence is None else self._convergence.passes, self.convergence
-        if used in (None, self.steps) or (cosine is not None and cosine >= _CONVERGED):
+        if self._convergence is None or self._convergence.passes == self.steps:
             return
-        estimate = "" if cosine is None else f", its cosine with that of all batches about {cosine:.2f}"
-        warn(
-            f"diag(M) is that of {used} of {self.steps} batches{estimate}: train longer, or pass every=1, which takes "
-            "more time"
-        )
+        cosine = self.convergence
+        if cosine is None or cosine < _CONVERGED:
+            estimate = "too few were used for an estimate" if cosine is None else f"estimated cosine {cosine:.2f}"
+            warn(
+                f"diag(M) may differ from that of all {self.steps} batches, of which every={AUTO!r} skips many "
+                f"({estimate}): train longer, or pass every=1, which takes more time"
+            )
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
@@ -161,8 +166,8 @@ class AGOPTrainingHook:
         # States of earlier versions have none of these.
         self._training = state.get("training", self._training)
         self._pace.load(state.get("pace", {}))
-        if self._convergence is not None and self.steps:
-            self._convergence.load(state["convergence"], self._collector.sums.total())
+        if self._convergence is not None:
+            self._convergence.load(state.get("convergence"), self._collector.sums.total())
 
     @property
     def _options(self) -> dict[str, Any]:

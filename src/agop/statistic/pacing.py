@@ -65,7 +65,7 @@ class AutoPace:
     """A pass on every 8th call until nine passes are timed, then on every k-th, so that passes take at most 15 % of the
     training's time.
 
-    k stays the same then: passes at equal distances give every part of the training its weight.
+    k stays the same then: passes at equal distances give every later part of the training its weight.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -26,13 +26,57 @@ def test_copy_is_folded_and_frozen_with_the_same_gradients_and_the_original_is_u
     torch.testing.assert_close(maps, expected, rtol=1e-3, atol=1e-4 * float(expected.max()))
 
 
-def test_convolutions_of_many_channels_get_contiguous_inputs():
-    model = nn.Sequential(nn.Conv2d(3, 256, 3), nn.Conv2d(256, 4, 3), nn.Flatten(), nn.Linear(4 * 144, 2))
-    prepared, formats = agop.prepare(model.to(memory_format=torch.channels_last)), {}
-    for name, module in prepared.named_children():
-        module.register_forward_hook(lambda _, __, output, name=name: formats.update({name: output.is_contiguous()}))
-    prepared(torch.randn(2, 3, 16, 16))
-    assert formats == {"0": False, "1": True, "2": True, "3": True}
+class Scaled(nn.Conv2d):
+    """A convolution of the user's own."""
+
+    def forward(self, x, scale):
+        return super().forward(x) * scale
+
+
+class ManyChannels(nn.Module):
+    def __init__(self, second=nn.Conv2d):
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 256, 3), second(256, 4, 3), nn.LazyLinear(2)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x)).flatten(1))
+
+
+class ByKeyword(ManyChannels):
+    def forward(self, x):
+        return self.head(self.second(input=self.first(x)).flatten(1))
+
+
+class ByScale(ManyChannels):
+    def __init__(self):
+        super().__init__(Scaled)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(x), 0.5).flatten(1))
+
+
+@pytest.mark.parametrize(("side", "contiguous"), [(10, True), (11, False)])
+def test_a_convolution_of_many_channels_gets_a_contiguous_input_if_its_maps_are_small(side, contiguous):
+    model, images = ManyChannels(), torch.randn(2, 3, side, side)
+    expected = model(images)
+    prepared, seen = agop.prepare(model.to(memory_format=torch.channels_last)), []
+    prepared.second.register_forward_hook(lambda _, inputs, output: seen.append(output.is_contiguous()))
+    torch.testing.assert_close(prepared(images), expected, rtol=1e-4, atol=1e-5)
+    assert seen == [contiguous]
+
+
+@pytest.mark.parametrize("kind", [ByKeyword, ByScale])
+def test_other_calls_of_a_convolution_of_many_channels_work(kind):
+    model, images = kind(), torch.randn(2, 3, 8, 8)
+    expected = model(images)
+    torch.testing.assert_close(agop.prepare(model)(images), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_the_copy_can_be_scripted():
+    model, images = ManyChannels(), torch.randn(2, 3, 8, 8)
+    expected = model(images)
+    torch.testing.assert_close(torch.jit.script(agop.prepare(model))(images), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:the map of layer")

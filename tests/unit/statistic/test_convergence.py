@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import agop
+from agop.interop.states import state_for_this_rank
 from agop.statistic.convergence import Convergence
 from tests import zoo
 
@@ -44,10 +45,25 @@ def test_ranks_share_the_noise():
     assert sine(convergence(sums[:6]).cosine(ranks=4)) == pytest.approx(sine(true), rel=0.25)
 
 
-def test_no_estimate_before_two_passes_and_zero_without_a_gradient():
+def test_no_estimate_before_two_passes_with_a_gradient():
     sums, _ = passes(2, 1.0, seed=0)
     assert convergence(sums[:1]).cosine() is None
-    assert convergence(sums * 0).cosine() == 0
+    sums[0] = 0
+    assert convergence(sums).cosine() is None
+
+
+def test_estimate_does_not_depend_on_the_scale_of_gradients():
+    sums, _ = passes(4, 1.0, seed=0)
+    assert convergence(sums * 1e-20).cosine() == pytest.approx(convergence(sums).cosine())
+
+
+def test_without_a_state_only_later_passes_are_compared():
+    sums, _ = passes(9, 1.0, seed=0)
+    resumed, totals = convergence(sums[:2]), sums.cumsum(0)
+    resumed.load(None, totals[4])
+    for total in totals[5:]:
+        resumed.add(total)
+    assert resumed.cosine() == pytest.approx(convergence(sums[5:]).cosine())
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4])
@@ -78,10 +94,8 @@ def warning_of(hook):
 
 
 def test_the_hook_warns_if_diag_m_of_its_batches_may_differ_from_that_of_all():
-    assert re.match(
-        r"diag\(M\) is that of 2 of 9 batches, its cosine .* about 0\.\d\d: train", warning_of(auto_hook(9))
-    )
-    assert warning_of(auto_hook(8)).startswith("diag(M) is that of 1 of 8 batches: train longer, or pass every=1")
+    assert re.search(r"all 9 batches, .* \(estimated cosine 0\.\d\d\): train", warning_of(auto_hook(9)))
+    assert "all 8 batches, of which every='auto' skips many (too few were used" in warning_of(auto_hook(8))
     auto_hook(1).finalize()  # all batches
 
 
@@ -96,3 +110,15 @@ def test_a_resumed_hook_warns_like_one_that_was_not_interrupted(tmp_path):
     torch.save(auto_hook(10).state_dict(), tmp_path / "hook.pt")
     state = torch.load(tmp_path / "hook.pt", weights_only=True)
     assert warning_of(auto_hook(18, state)) == warning_of(auto_hook(18))
+
+
+def test_states_of_other_ranks_and_versions_start_a_new_estimate():
+    hooks = [auto_hook(17), auto_hook(17)]
+    for state in (state_for_this_rank([hook.state_dict() for hook in hooks]), old_state(hooks[0])):
+        resumed = auto_hook(17, state)
+        assert resumed.steps == 17
+        assert resumed.convergence is None
+
+
+def old_state(hook):
+    return {key: value for key, value in hook.state_dict().items() if key != "convergence"}
