@@ -110,12 +110,17 @@ def _parts(job: Job) -> Iterator[Job]:
 def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
     """The maps on the images' device. Raises unless they are a non-negative tensor (N,H,W)."""
     shape = (len(images), *images.shape[2:])
-    if not isinstance(maps, Tensor) or maps.shape != shape or bool((maps < 0).any()):
+    if not isinstance(maps, Tensor) or maps.shape != shape or bool((_distinct(maps) < 0).any()):
         result = f"a {type(maps).__name__}"
         if isinstance(maps, Tensor):
             result = f"shape {tuple(maps.shape)} with minimum {float(maps.min()):.3g}"
         raise InputError(f"{method.name} returned {result}: its maps() must return a non-negative tensor {shape}")
     return maps.to(images.device)
+
+
+def _distinct(maps: Tensor) -> Tensor:
+    """The first map (1,H,W) if all of them share its memory, else the maps."""
+    return maps[:1] if maps.stride(0) == 0 else maps
 
 
 def resolve_method(method: Any, layer: Layer = None) -> Method:

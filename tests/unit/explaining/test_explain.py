@@ -41,6 +41,14 @@ def test_agop_global_is_the_diagonal_and_never_runs_the_model():
     assert maps.untyped_storage().nbytes() == 12 * 12 * 4
 
 
+def test_maps_of_agop_global_take_the_time_and_memory_of_one():
+    model, image = zoo.build("plain"), zoo.images(1)
+    prior = agop.fit(model, [image], only_correct=False, progress=False)
+    many = 2**50  # a tensor of one byte per value couldn't be allocated
+    maps = agop.explain(model, image.expand(many, -1, -1, -1), "agop-global", prior)
+    assert maps.shape == (many, 12, 12)
+
+
 def test_method_may_be_a_name_a_class_or_an_object():
     model, images = zoo.build("plain"), zoo.images()
     few = agop.explain(model, images, agop.methods.IntegratedGradients(steps=3))
