@@ -45,7 +45,7 @@ docs: $(READY)  ## build the documentation into site/, offline and strict; runs 
 docs-serve: docs  ## serve the documentation at http://127.0.0.1:8000, with search
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
 
-bench-speed: $(READY)  ## measure the speed claims, as ratios (25 minutes)
+bench-speed: $(READY)  ## measure the speed claims, as ratios (15 minutes)
 	$(BIN)/python benchmarks/speed.py
 
 pictures: $(READY)  ## update the example images of the documentation (2 minutes)
