@@ -55,11 +55,11 @@ class SmallViT(nn.Module):
 class Training:
     """A training that counts its own processor time only, also for the hook: two of them run in turn, step by step."""
 
-    def __init__(self, build: Callable[[], nn.Module], rate: float, every: int | str | None = None) -> None:
+    def __init__(self, build: Callable[[], nn.Module], rate: float, hooked: bool) -> None:
         torch.manual_seed(0)
         self.model = build().train()
         self._optimizer = torch.optim.Adam(self.model.parameters(), lr=rate)
-        self.hook = None if every is None else agop.AGOPTrainingHook(self.model, only_correct=False, every=every)
+        self.hook = agop.AGOPTrainingHook(self.model, only_correct=False, every="auto") if hooked else None
         self.seconds, self._start = 0.0, 0.0
         if self.hook is not None:
             self.hook._pace = AutoPace(lambda: self.seconds + time.process_time() - self._start)
@@ -85,7 +85,7 @@ def paced(
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    plain, auto = Training(build, rate), Training(build, rate, every="auto")
+    plain, auto = Training(build, rate, hooked=False), Training(build, rate, hooked=True)
     all_batches = agop.AGOPTrainingHook(plain.model, only_correct=False)  # the hook doesn't change a training
     for _ in range(steps):
         rows = torch.randint(len(images), (batch,))
