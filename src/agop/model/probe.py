@@ -35,8 +35,8 @@ from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
 if TYPE_CHECKING:
     from agop.model.patch_layer import PatchLayer
 
-# Default number of input values per pass, and of images. Larger passes weren't faster on a CPU; with 16,384 images of 8×8
-# per pass, maps took up to 1.8 times as long.
+# Default number of input values per pass, and of images. Larger passes weren't faster on a CPU; with 16,384 images of
+# 8×8 pixels per pass, maps took up to 1.8 times as long.
 _VALUES_PER_PASS, _IMAGES_PER_PASS = {"cpu": 2**20}, {"cpu": 2**12}
 _VALUES_PER_PASS_ELSEWHERE = 2**23
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
