@@ -9,7 +9,7 @@ TWO := -n 2 --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check nightly hostile lint docs docs-serve bench-speed pictures photos screenshots results clean
+.PHONY: help demo test check nightly hostile lint docs docs-serve bench-speed house pictures photos screenshots results clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z.-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ docs: $(READY)  ## build the documentation into site/, offline and strict; runs 
 docs-serve: docs  ## serve the documentation at http://127.0.0.1:8000, with search
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8000
 
+house: $(READY)  ## print the size of the code and how many files one call opens
+	$(BIN)/python benchmarks/house.py
+
 bench-speed: $(READY)  ## measure the speed claims, as ratios (15 minutes)
 	$(BIN)/python benchmarks/speed.py
 
@@ -67,7 +70,7 @@ DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
 CLASSES := $(if $(CIFAR10),--data $(CIFAR10))
 # The paper's methods and the controls that don't depend on the model.
 PAPER := $(addprefix --method ,random vanilla integrated-gradients smoothgrad gradcam gradcam++ agop-local agop-weighted \
-	agop-global x sobel laplace centre mean-mask)
+	agop-global input sobel laplace centre mean-mask)
 results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 and of digits on photographs, CLEVR-XAI (3 hours)
 	$(BIN)/agop bench xai-tris --full --seeds 10 $(PAPER) --out runs/xai-tris-10
 	$(BIN)/agop bench xai-tris --full --seeds 10 --network cnn --background uncorrelated --out runs/xai-tris-agop

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import agop
-from agop.networks import ResNet18
-from agop.scenarios.shortcuts.pictures import labelled_images
+from agop.bench import ResNet18
+from agop.bench.scenarios.planted import labelled_images
 
 CLASSES, SIDE, BATCH = 10, 64, 64
 WEIGHTS = "weights.pt"

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 import agop
-from agop.networks import CNN8by8, ResNet18
-from agop.scenarios import xai_tris
-from agop.scenarios.clevr_xai import clevr_xai
-from agop.statistic.pacing import AutoPace
+from agop.bench import CNN8by8, ResNet18
+from agop.bench.scenarios import xai_tris
+from agop.bench.scenarios.clevr_xai import clevr_xai
+from agop.prior.hook import Pace
 
 SLOWER, COSINE = 1.15, 0.99
 
@@ -62,7 +62,7 @@ class Training:
         self.hook = agop.AGOPTrainingHook(self.model, only_correct=False, every="auto") if hooked else None
         self.seconds, self._start = 0.0, 0.0
         if self.hook is not None:
-            self.hook._pace = AutoPace(lambda: self.seconds + time.process_time() - self._start)
+            self.hook._pace = Pace("auto", lambda: self.seconds + time.process_time() - self._start)
 
     def step(self, images: Tensor, labels: Tensor) -> None:
         """One step of the optimizer, then of the hook."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agop import explain, metrics
-from agop.networks import CNN8by8, ResNet18
+from agop.bench import CNN8by8, ResNet18
 from measure import Ratio, measure_ratio
 
 

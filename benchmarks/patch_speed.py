@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import ResNetConfig, ResNetForImageClassification
 
 import agop
-from agop.networks import ResNet18
+from agop.bench import ResNet18
 from measure import Ratio, measure_ratio
 
 

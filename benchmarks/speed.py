@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import agop
-from agop.networks import CNN8by8, ResNet18
+from agop.bench import CNN8by8, ResNet18
 from auto_pace import COSINE, SLOWER, auto_paces
 from large_speed import large_costs
 from measure import Ratio, measure_ratio, seconds

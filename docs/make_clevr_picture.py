@@ -9,12 +9,11 @@ from pathlib import Path
 from PIL import Image
 
 import agop
-from agop import scenarios
-from agop.bench.entries import Entries
-from agop.model.weights import load_weights
-from agop.pictures.heat import pixels
-from agop.pictures.sheets import sheet, stacked
-from agop.runs.spec import RunSpec
+from agop.bench import scenarios
+from agop.bench.runner import resolve_methods
+from agop.images.overlays import pixels, sheet, stacked
+from agop.model.load import load_weights
+from agop.report.folder import RunSpec
 
 METHODS = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted", "agop-global", "agop")
 
@@ -29,14 +28,14 @@ def main() -> None:
     model = scenario.network().eval()
     load_weights(model, run / "cells" / cell.name / "checkpoint.safetensors")
     prior = agop.AGOP.load(run / "cells" / cell.name / "agop.safetensors")
-    entries = Entries(scenario, training, {scenario.prior: prior}, cell)
     finer = next(name for name in spec.methods if name.startswith("gradcam@"))
     rows = (model(test.images[:50]).argmax(1) == test.labels[:50]).nonzero().flatten()[:3]
     maps = {"truth": test.masks[rows].float()}
     with warnings.catch_warnings():  # GradCAM warns about its 2×2 map, which is the paper's
         warnings.simplefilter("ignore", agop.AGOPWarning)
-        for name in (*METHODS[:4], finer, *METHODS[4:]):
-            entry = entries.entry(name)
+        names = (*METHODS[:4], finer, *METHODS[4:])
+        entries, _ = resolve_methods(names, scenario, training, {scenario.prior: prior}, cell)
+        for name, entry in entries.items():
             maps[name] = agop.explain(model, test.images[rows], entry.method, entry.prior, layer=entry.layer)
     sheets = [
         sheet(picture, {name: values[index].numpy() for name, values in maps.items()})

@@ -16,9 +16,8 @@ from PIL import Image
 from torch import Tensor
 
 import agop
-from agop.networks.pretrained import efficientnet_lite0
-from agop.pictures.heat import pixels
-from agop.pictures.sheets import sheet, stacked
+from agop.bench.networks import efficientnet_lite0
+from agop.images.overlays import pixels, sheet, stacked
 
 SHOWN = ("chelsea", "coffee", "rocket")
 METHODS = ("integrated-gradients", "smoothgrad", "gradcam", "agop")

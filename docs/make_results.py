@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from agop.report.claims import FAILS, HOLDS, UNDECIDED, check
-from agop.report.estimate import Ratio
-from agop.report.formats.markdown import markdown
-from agop.report.published import comparisons, published
-from agop.report.run import Run, paper
-from agop.runs.controls import is_control
+from agop.report.folder import is_control
+from agop.report.formats import markdown
+from agop.report.run import Run, comparisons, paper, published
+from agop.stats import Ratio
 
 FIXED = ("linear", "multiplicative")
 CLEAN = "uncorrelated"

@@ -17,10 +17,10 @@ from rich.table import Table
 from torch import Tensor
 
 import agop
-from agop.networks import CNN8by8
-from agop.pictures.sheets import sheet, stacked
-from agop.scenarios import Split, xai_tris
-from agop.system.progress import track
+from agop.bench import CNN8by8
+from agop.bench.scenarios import Split, xai_tris
+from agop.images.overlays import sheet, stacked
+from agop.processes import track
 
 OUT = Path("demo")
 METHODS = (  # without agop-local, which equals vanilla

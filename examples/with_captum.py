@@ -1,4 +1,4 @@
-"""Captum in both directions: AGOP-Weighted as a Captum attribution, and Captum's DeepLift in agop's evaluation.
+"""Captum in both directions: AGOP-Weighted as a Captum attribution, and Captum's attributions in agop's evaluation.
 
 AGOP-Weighted needs a prior, which one pass over the training data computes.
 """
@@ -11,9 +11,9 @@ from captum.metrics import sensitivity_max
 from torch import Tensor, nn
 
 import agop
-from agop.interop.captum import AGOPWeighted, Captum
-from agop.networks import CNN8by8
-from agop.scenarios import Split, xai_tris
+from agop.bench.networks import CNN8by8
+from agop.bench.scenarios import Split, xai_tris
+from agop.integrations.captum import AGOPWeighted, Captum
 
 
 def train(data: Split) -> nn.Module:
@@ -49,7 +49,7 @@ def main() -> None:
     print(f"AGOPWeighted, sensitivity (captum.metrics) {float(sensitivity.mean()):.2f}\n")
 
     # Captum in agop: by name, or configured.
-    methods = ["agop-weighted", "captum:DeepLift", "captum:LRP", Captum("Occlusion", sliding_window_shapes=(1, 3, 3))]
+    methods = ["agop-weighted", "captum:InputXGradient", Captum("Occlusion", sliding_window_shapes=(1, 3, 3))]
     print(
         agop.evaluate(model, test.images, test.masks, methods, prior, metrics=["energy", "pointing_game", "deletion"])
     )

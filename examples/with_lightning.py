@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import agop
-from agop.interop.lightning import AGOPCallback
-from agop.networks import CNN8by8
-from agop.scenarios import xai_tris
+from agop.bench.networks import CNN8by8
+from agop.bench.scenarios import xai_tris
+from agop.integrations.lightning import AGOPCallback
 
 
 class Classifier(L.LightningModule):

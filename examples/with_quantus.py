@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 import agop
-from agop.interop.quantus import as_quantus
-from agop.networks import CNN8by8
-from agop.scenarios import xai_tris
+from agop.bench.networks import CNN8by8
+from agop.bench.scenarios import xai_tris
+from agop.integrations.quantus import as_quantus
 
 METRICS = {
     "pointing_game": quantus.PointingGame,
@@ -36,7 +36,7 @@ def main() -> None:
     prior = agop.fit(model, zip(train.images.split(500), train.labels.split(500), strict=True), progress=False)
 
     x, y, s = test.images.numpy(), test.labels.numpy(), test.masks[:, None].numpy()
-    for method in ("vanilla", "integrated-gradients", "agop-weighted", "captum:DeepLift"):
+    for method in ("vanilla", "integrated-gradients", "agop-weighted", "captum:InputXGradient"):
         explain_func = as_quantus(method, prior)
         arguments = {"model": model, "x_batch": x, "y_batch": y, "channel_first": True, "explain_func": explain_func}
         maps = torch.from_numpy(explain_func(model, x, y)[:, 0])

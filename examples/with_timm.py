@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import agop
-from agop.pictures.folders import ClassFolders, image_files
-from agop.pictures.sheets import sheet
+from agop.images.files import ClassFolders, image_files
+from agop.images.overlays import sheet
 
 try:
     import timm
@@ -35,7 +35,7 @@ def main() -> None:
     torch.manual_seed(0)
     draw_images(80, np.random.default_rng(0))
     model = timm.create_model("test_vit", pretrained=False, num_classes=2)
-    described = agop.from_timm(model)
+    described = agop.integrations.from_timm(model)
     print(described.preprocessing)
     print("GradCAM layer:", described.layer)
     data = ClassFolders(FOLDER / "images", described.preprocessing)

@@ -8,8 +8,8 @@ from torch import Tensor
 from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
 
 import agop
-from agop.interop.transformers import AGOPTrainerCallback
-from agop.scenarios import xai_tris
+from agop.bench.scenarios import xai_tris
+from agop.integrations.transformers import AGOPTrainerCallback
 
 
 def rows(images: Tensor, labels: Tensor) -> list[dict[str, Tensor | int]]:

@@ -16,11 +16,15 @@ COLOURING = ("own", 98, 1, "inferno")
 
 
 @contextmanager
-def serving(folder, *arguments):
-    """A running `agop app`: its address and its process. Its temporary files are below the folder."""
+def serving(folder, *arguments, before=""):
+    """A running `agop app`: its address and its process. Its temporary files are below the folder.
+
+    `before` is code that the server runs first.
+    """
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "agop", "app", "--port", "0", *map(str, arguments)]
+    code = f"{before}\nfrom agop.cli.main import main\nmain()"
+    command = [sys.executable, "-c", code, "app", "--port", "0", *map(str, arguments)]
     options = {"cwd": folder, "text": True, "env": os.environ | {"TMPDIR": str(temporary)}}
     with (
         (folder / "errors").open("w") as errors,

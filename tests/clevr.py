@@ -5,9 +5,6 @@ import json
 import numpy as np
 from PIL import Image
 
-from agop.scenarios.clevr import dataset
-from agop.scenarios.clevr.cache import write_chunk
-
 WIDTH, HEIGHT = 48, 32
 # Mask colours (sRGB), one per object of a scene.
 COLOURS = [
@@ -131,17 +128,18 @@ def read(folder, what):
     return json.loads((folder / f"CLEVR-XAI_{what}.json").read_text())[what.split("_")[-1]]
 
 
-def fill_cache(cache, samples, size=64):
+def fill_cache(cache, samples, size=64, chunk=20):
     """Fill the cache of drawn scenes with random pixels and square masks, so that a run draws nothing."""
-    random, folder = np.random.default_rng(0), cache / "clevr" / f"v{dataset._VERSION}-seed0-{size}"
-    for chunk in range(-(-samples // dataset._CHUNK)):
-        masks = np.zeros((dataset._CHUNK, 3, size, size), bool)
+    random, folder = np.random.default_rng(0), cache / "clevr" / f"v1-seed0-{size}"
+    folder.mkdir(parents=True)
+    for number in range(-(-samples // chunk)):
+        masks = np.zeros((chunk, 3, size, size), bool)
         for kind, side in enumerate((30, 10, 20)):  # all objects, the single one, the dominant ones
             masks[:, kind, 5 : 5 + side, 5 : 5 + side] = True
-        arrays = {
-            "pictures": random.integers(0, 256, (dataset._CHUNK, size, size, 3), dtype=np.uint8),
-            "labels": random.integers(0, 2, dataset._CHUNK),
-            "scenes": chunk * dataset._CHUNK + np.arange(dataset._CHUNK),
-            "masks": np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
-        }
-        write_chunk(folder, chunk, arrays)
+        np.savez(
+            folder / f"scenes-{number:05d}.npz",
+            pictures=random.integers(0, 256, (chunk, size, size, 3), dtype=np.uint8),
+            labels=random.integers(0, 2, chunk),
+            scenes=number * chunk + np.arange(chunk),
+            masks=np.packbits(masks.reshape(*masks.shape[:2], -1), axis=-1),
+        )

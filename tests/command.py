@@ -1,10 +1,11 @@
-"""Run `agop` for a test: in this process, which is fast, or in a process of its own."""
+"""Run `agop` for a test: in this process, which is fast, or in a process of its own; wait for a condition."""
 
 import contextlib
 import io
 import os
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -69,3 +70,12 @@ def _modules_of(folder: Path):
             file = getattr(sys.modules[name], "__file__", None)
             if file and Path(file).parent == folder:
                 del sys.modules[name]
+
+
+def wait_until(condition, seconds=600):
+    """Poll until the condition holds and return its value. Fails after the given number of seconds."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still waiting after {seconds} seconds"
+        time.sleep(0.02)
+    return result

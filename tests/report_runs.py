@@ -1,16 +1,17 @@
 """Run folders with known scores, written by hand: every verdict of a report on them can be worked out beforehand."""
 
+import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
+from rich.console import Console
 from safetensors.numpy import save
 
+from agop.report.folder import Gallery, RunSpec, collect, save_cell, write_json
+from agop.report.formats import show
 from agop.report.run import Run, paper
-from agop.runs.cell_files import seal
-from agop.runs.records import write_record
-from agop.runs.rows import collect
-from agop.runs.spec import RunSpec
+from tests.command import run_checked
 
 METHODS = tuple(paper()["linear"])
 METRICS = {
@@ -118,7 +119,7 @@ def _write(folder, spec, files, samples=None, metrics=METRICS, **more):
         "metrics": {name: {"label": label, "higher_is_better": up} for name, (label, up) in metrics.items()},
         "command": f"agop bench {spec.benchmark}", "versions": {"agop": "0"}, "hardware": {"cores": 2, "machine": "x"},
     }  # fmt: skip
-    write_record(folder / "about.json", about | more)
+    write_json(folder / "about.json", about | more)
     write_cells(folder, spec, files, samples)
     return Run(folder)
 
@@ -131,31 +132,60 @@ def write_cells(folder, spec, files, samples=None):
     spec.save(folder)
     for cell in spec.cells():
         place, where = folder / "cells" / cell.name, asdict(cell).items()
-        place.mkdir(parents=True)
-        for name in ("rows", "timings", "convergence"):
-            lines = [json.dumps(row) + "\n" for row in files.get(name, ()) if where <= row.items()]
-            (place / f"{name}.jsonl").write_text("".join(lines))
+        names = ("rows", "timings", "convergence")
+        rows = {name: [row for row in files.get(name, ()) if where <= row.items()] for name in names}
+        save_cell(place, cell, {f"{name}.jsonl": own for name, own in rows.items()})
         if samples is not None:
             (place / "scores.safetensors").write_bytes(save(samples(cell) if callable(samples) else samples))
-        seal(place)
     collect(spec, folder)
 
 
+def write_convergence(folder, rows, seeds=2, scenarios=("one", "two"), backgrounds=("plain",), absent=()):
+    """A run folder with these rows of the training."""
+    spec = RunSpec("own", scenarios, backgrounds, seeds, ("agop-global",), ("iou",), absent=absent)
+    write_cells(folder, spec, {"convergence": rows})
+    return folder
+
+
 def replace_name(folder, old, new):
-    """Replace a name in all JSON files and in the names of cells, with new checksums."""
-
-    def changed(path):
-        return path.read_text().replace(json.dumps(old), json.dumps(new))
-
-    for path in folder.glob("*.json"):
-        write_values(path, json.loads(changed(path)))
+    """Replace a name in all JSON files and in the names of cells."""
+    for path in [*folder.glob("*.json"), *folder.glob("cells/*/*.jsonl")]:
+        path.write_text(path.read_text().replace(json.dumps(old), json.dumps(new)))
     for cell in list((folder / "cells").iterdir()):
-        for path in cell.glob("*.jsonl"):
-            path.write_text(changed(path))
-        seal(cell.rename(cell.with_name(cell.name.replace(old, new))))
+        cell.rename(cell.with_name(cell.name.replace(old, new)))
     collect(RunSpec.load(folder), folder)
+    return Run(folder)
 
 
-def write_values(path, values):
-    """A JSON file of a run with other values and their checksum."""
-    write_record(path, {name: value for name, value in values.items() if name != "checksum"})
+def change_spec(run, **changes):
+    """The run with another specification."""
+    replace(run.spec, **changes).save(run.folder)
+    return run.folder
+
+
+def change_about(run, **changes):
+    """The run with other facts in about.json."""
+    write_json(run.folder / "about.json", asdict(run.about) | changes)
+    return run.folder
+
+
+def add_gallery(cell, pictures, labels, predicted, masks, maps, places=None):
+    """Samples for the page, in the folder of a cell."""
+    arrays = (np.array(labels), np.array(predicted), masks, maps, None if places is None else np.array(places))
+    Gallery(pictures, *arrays).save(cell)
+
+
+def report(run, form="json", *options):
+    """What `agop report` writes for a run or its folder. JSON is parsed."""
+    folder = getattr(run, "folder", run)
+    printed = run_checked("report", folder, "--format", form, *options, folder=folder).stdout
+    if form == "html":
+        return (folder / "index.html").read_text()
+    return json.loads(printed) if form == "json" else printed
+
+
+def terminal_text(run, width=200):
+    """What `agop bench` prints at its end."""
+    console = Console(file=io.StringIO(), width=width)
+    show(run, console)
+    return console.file.getvalue()

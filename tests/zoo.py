@@ -1,4 +1,4 @@
-"""Models of many kinds, and the per-sample loop that our batched gradients are checked against."""
+"""Models of many kinds, batches to train on, and the paper's algorithm as a slow loop."""
 
 import random
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agop.networks import ResNet18
+from agop.bench import ResNet18
 
 CLASSES = 3
 
@@ -248,3 +248,25 @@ def per_sample_loop(model: nn.Module, batch: Tensor, targets=None) -> tuple[Tens
         gradients.append(torch.autograd.grad(logit, leaf)[0])
         classes.append(target)
     return torch.cat(gradients), torch.tensor(classes)
+
+
+def batches(count=6, size=8, seed=5):
+    """Batches of random images (size,3,12,12) and labels of three classes."""
+    random = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(size, 3, 12, 12, generator=random), torch.randint(0, 3, (size,), generator=random))
+        for _ in range(count)
+    ]
+
+
+def algorithm_1(model, data, only_correct):
+    """Algorithm 1 of the paper, literally: diag(M) and the number of samples in its mean."""
+    total, count = torch.zeros(3, 12, 12, dtype=torch.float64), 0
+    for images, labels in data:
+        gradients, classes = per_sample_loop(model, images)
+        for gradient, predicted, label in zip(gradients, classes, labels, strict=True):
+            if only_correct and predicted != label:
+                continue
+            total += gradient.double() ** 2
+            count += 1
+    return total / count, count

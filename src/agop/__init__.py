@@ -6,48 +6,55 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agop import interventions, methods, metrics, networks, plot, scenarios
+    from agop import methods, metrics, plot
     from agop.auditing.audit import audit
-    from agop.auditing.selecting import select
     from agop.errors import AGOPError, AGOPWarning
-    from agop.evaluating.evaluate import evaluate
-    from agop.evaluating.grid import grid_pointing_game
-    from agop.evaluating.sanity import sanity
-    from agop.explaining.explain import explain
-    from agop.interop.models import from_timm, from_torchvision, from_transformers
-    from agop.model.preparing import prepare
+    from agop.evaluation.evaluate import evaluate
+    from agop.evaluation.grid import grid_pointing_game
+    from agop.evaluation.sanity import sanity
+    from agop.evaluation.select import select
+    from agop.explanation import explain
+    from agop.images.preprocessing import Preprocessing
+    from agop.model.load import load_model
+    from agop.model.prepare import prepare
     from agop.model.probe import input_gradients
-    from agop.pictures.preprocessing import Preprocessing
-    from agop.statistic.agop import AGOP
-    from agop.statistic.fitting import fit
-    from agop.statistic.hook import AGOPTrainingHook
-    from agop.statistic.merging import merge
+    from agop.prior.agop import AGOP
+    from agop.prior.collect import fit
+    from agop.prior.hook import AGOPTrainingHook
+    from agop.prior.merge import merge
 
 __all__ = [
-    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "audit", "evaluate", "explain",
-    "fit", "from_timm", "from_torchvision", "from_transformers", "grid_pointing_game", "input_gradients",
-    "interventions", "merge", "methods", "metrics", "networks", "plot", "prepare", "sanity", "scenarios",
+    "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "audit", "evaluate", "explain", "fit",
+    "grid_pointing_game", "input_gradients", "load_model", "merge", "methods", "metrics", "plot", "prepare", "sanity",
     "select",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
 _HOMES = {
-    "AGOP": "statistic.agop", "AGOPError": "errors", "AGOPTrainingHook": "statistic.hook", "AGOPWarning": "errors",
-    "audit": "auditing.audit", "evaluate": "evaluating.evaluate", "explain": "explaining.explain",
-    "fit": "statistic.fitting", "from_timm": "interop.models", "from_torchvision": "interop.models",
-    "from_transformers": "interop.models", "grid_pointing_game": "evaluating.grid", "input_gradients": "model.probe",
-    "merge": "statistic.merging", "prepare": "model.preparing", "Preprocessing": "pictures.preprocessing",
-    "sanity": "evaluating.sanity", "select": "auditing.selecting",
+    "AGOP": "prior.agop", "AGOPError": "errors", "AGOPTrainingHook": "prior.hook", "AGOPWarning": "errors",
+    "audit": "auditing.audit", "evaluate": "evaluation.evaluate", "explain": "explanation", "fit": "prior.collect",
+    "grid_pointing_game": "evaluation.grid", "input_gradients": "model.probe", "load_model": "model.load",
+    "merge": "prior.merge", "prepare": "model.prepare", "Preprocessing": "images.preprocessing",
+    "sanity": "evaluation.sanity", "select": "evaluation.select",
 }  # fmt: skip
+# Reached as agop.bench.CNN8by8, agop.integrations.from_timm.
+_PACKAGES = ("bench", "integrations")
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"agop.{_HOMES[name]}"), name)
-    if name in __all__:
-        return import_module(f"agop.{name}")
+    if name in __all__ or name in _PACKAGES:
+        try:
+            return import_module(f"agop.{name}")
+        except ModuleNotFoundError as error:
+            if name != "plot" or (error.name or "").partition(".")[0] != "matplotlib":
+                raise
+            from agop.errors import MissingExtraError
+
+            raise MissingExtraError("agop.plot", "matplotlib", "plot") from error
     if name == "__version__":
-        return import_module("agop.system.versions").package_version()
+        return import_module("agop.io").package_version()
     raise AttributeError(f"module 'agop' has no attribute {name!r}")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
@@ -20,24 +18,24 @@ class Registry(Generic[P]):
 
     def __init__(self, kind: str, first: Sequence[str] = ()) -> None:
         self.kind, self._first = kind, first
-        self._plugins: dict[str, P] = {}
+        self.plugins: dict[str, P] = {}
 
     def add(self, name: str, plugin: P) -> None:
         """Register a plug-in. Raises if the name belongs to another one; the same one may be defined again."""
-        if _origin(self._plugins.get(name, plugin)) != _origin(plugin):
+        if _origin(self.plugins.get(name, plugin)) != _origin(plugin):
             raise InputError(f"there is already a {self.kind} named {name!r}: choose another name")
-        self._plugins[name] = plugin
+        self.plugins[name] = plugin
 
     def names(self) -> list[str]:
         """All names: those of `first`, then the others in order of registration."""
-        first = [name for name in self._first if name in self._plugins]
-        return first + [name for name in self._plugins if name not in first]
+        first = [name for name in self._first if name in self.plugins]
+        return first + [name for name in self.plugins if name not in first]
 
     def get(self, name: str) -> P:
         """The plug-in of that name."""
-        if name not in self._plugins:
+        if name not in self.plugins:
             raise unknown_name_error(self.kind, name, self.names())
-        return self._plugins[name]
+        return self.plugins[name]
 
 
 def _origin(plugin: object) -> tuple[str, str]:
@@ -60,9 +58,3 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UnknownNam
 
 def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
-
-
-def import_all(package: str, path: Sequence[str]) -> None:
-    """Import every module of a package, so that its plug-ins register themselves."""
-    for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{package}.{module.name}")

@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 
-from agop.report.page.colours import inferno
+from agop.report.page import ramp
 
 
 def rows(folder, name="rows.jsonl"):
@@ -58,7 +58,7 @@ def canvas_bytes(page, selector):
 def colour_indices(content, shape):
     """Indices 0..255 (H,W) into the colour bar, from the bytes of a canvas."""
     colours = np.array(content).reshape(-1, 1, 4)[..., :3]
-    distance = abs(colours - inferno().astype(int)).sum(axis=-1)
+    distance = abs(colours - ramp("inferno").astype(int)).sum(axis=-1)
     assert (distance.min(axis=1) == 0).all()
     return distance.argmin(axis=1).reshape(shape)
 

@@ -1,6 +1,7 @@
 """A small run of the real bench and its page, shared by all report tests. A pytest plugin of those test modules."""
 
 import os
+import sys
 from dataclasses import replace
 from itertools import groupby
 
@@ -8,14 +9,11 @@ import pytest
 import torch
 from filelock import FileLock
 
-from agop import scenarios
-from agop.bench.cell import run_cells
-from agop.bench.run_folder import begin
-from agop.report.page import page as page_text
-from agop.report.run import Run
-from agop.runs.rows import collect
-from agop.runs.spec import RunSpec
+from agop.bench import scenarios
+from agop.bench.runner import begin, run_cells
+from agop.report.folder import RunSpec, collect
 from tests.browser.conftest import Traffic, open_page
+from tests.command import run_checked
 
 SPEC = RunSpec(
     "xai-tris", ("linear", "translations_rotations"), ("uncorrelated", "correlated"), 2,
@@ -34,7 +32,7 @@ def run_folder(tmp_path_factory, driver):
         if not (folder / "index.html").exists():
             begin(SPEC, folder)
             _compute(folder)
-            (folder / "index.html").write_text(page_text(Run(folder)))
+            run_checked("report", folder, folder=base)
     return folder
 
 
@@ -42,13 +40,13 @@ def _compute(folder):
     """All cells, trained fast on few images, with a snapshot after every epoch."""
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        patch.setattr("agop.scenarios.xai_tris_8x8._IMAGES", 1000)
+        patch.setattr(sys.modules[scenarios.xai_tris.__module__], "_IMAGES", 1000)
         for name in SPEC.scenarios:
             scenario = scenarios.get(name)
             recipe = replace(scenario.recipe, snapshot_every=None, batch=32, learning_rate=3e-3)
-            patch.setitem(scenarios.registry._plugins, name, replace(scenario, recipe=recipe))
+            patch.setitem(scenarios.registry.plugins, name, replace(scenario, recipe=recipe))
         for _, cells in groupby(SPEC.cells(), lambda cell: (cell.scenario, cell.background)):
-            run_cells(SPEC, list(cells), folder, lambda done: None)
+            run_cells(SPEC, folder, list(cells), lambda done: None)
     torch.set_num_threads(threads)
     collect(SPEC, folder)
 

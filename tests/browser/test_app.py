@@ -2,21 +2,25 @@
 
 import json
 import signal
-import socket
+import urllib.request
 import zipfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from agop.app import example
-from agop.app.uploads import MOST_SENT_BYTES
-from tests.app_server import explain, explain_event, multipart, serving, status, upload
-from tests.deadline import wait_until
+import agop
+from tests.app_server import explain, explain_event, serving, status, upload
+from tests.command import wait_until
 
 pytestmark = pytest.mark.slow
 WAIT = 60_000  # milliseconds
+EXAMPLE = Path(agop.__file__).parent / "app" / "example"
+IMAGES = sorted(EXAMPLE.glob("*.png"))
+WEIGHTS = EXAMPLE / "network.safetensors"
+MOST_BYTES = 100 * 2**20
 
 
 def end(process, number, folder):
@@ -90,7 +94,7 @@ def test_uploads_are_explained_and_downloaded_and_bad_files_skipped(visit, tmp_p
     Image.fromarray(pixels).save(tmp_path / photo)
     page = visit()
     tick(page, "vanilla", "agop-weighted")
-    drop(page, tmp_path / "note.png", tmp_path / photo, tmp_path / "large.png", example.images()[0])
+    drop(page, tmp_path / "note.png", tmp_path / photo, tmp_path / "large.png", IMAGES[0])
     wait_for_cards(page, 2)
     alert = page.locator("#answers [role=alert]").inner_text()
     assert "Skipped" in alert
@@ -120,7 +124,7 @@ def test_uploads_are_explained_and_downloaded_and_bad_files_skipped(visit, tmp_p
 
 def test_huge_file_is_not_sent(browser, server, tmp_path):
     with (tmp_path / "huge.png").open("wb") as file:
-        file.truncate(MOST_SENT_BYTES + 1)
+        file.truncate(MOST_BYTES + 1)
     page = browser.new_page()
     page.goto(server)
     drop(page, tmp_path / "huge.png")
@@ -147,17 +151,17 @@ def test_clicking_an_example_explains_it_without_horizontal_scrolling(visit, wid
 
 def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
     (tmp_path / "names.txt").write_text("tee\nell\n")
-    arguments = ("agop.networks:CNN8by8", "--weights", example.WEIGHTS, "--size", "8", "--mean", "0.5", "--std", "0.5",
+    arguments = ("agop.bench:CNN8by8", "--weights", WEIGHTS, "--size", "8", "--mean", "0.5", "--std", "0.5",
                  "--gray", "--names", "names.txt", "--scale", "common", "--percentile", "30")  # fmt: skip
     with serving(tmp_path, *arguments) as (address, _):
         page = visit(address=address)
-        assert "agop.networks:CNN8by8, 2 classes, 8×8 gray; no AGOP file" in page.locator("#about").inner_text()
+        assert "agop.bench:CNN8by8, 2 classes, 8×8 gray; no AGOP file" in page.locator("#about").inner_text()
         assert page.locator("#examples").count() == 0
         assert "need an AGOP file" in page.locator("#methods").inner_text()
         names = [box.get_attribute("name") for box in page.locator("#methods input[type=checkbox]").all()]
         assert "vanilla" in names
         assert not {"agop-weighted", "agop-global"} & set(names)
-        drop(page, example.images()[0])
+        drop(page, IMAGES[0])
         wait_for_cards(page, 1)
         assert "L-1.png is predicted to be ell" in page.locator(".agop-card").inner_text()
         assert "a pixel’s share of its map" in page.locator(".agop-card").inner_text()
@@ -173,17 +177,36 @@ def test_model_of_the_command_line_without_a_prior(visit, tmp_path):
 
 
 def test_other_sites_and_other_files_are_rejected(server):
-    assert status(f"{server}/") == 200
-    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
-        assert status(f"{server}/gradio_api/queue/join", b"{}", **headers) == 403
-    assert status(f"{server}/", Host="evil.example") == 403
-    for file in ("/etc/hostname", example.WEIGHTS):
+    host = urlsplit(server).netloc
+    assert status(f"{server}/", Origin=server) == 200
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:9999", "file://", f"http://localhost:{host[-4:]}"):
+        for path in ("/", "/gradio_api/queue/join", "/gradio_api/upload"):
+            assert status(f"{server}{path}", b"{}", Origin=origin) == 403, (origin, path)
+    for name in ("evil.example", "127.0.0.1.evil.example:7860", "192.168.1.5:7860", "[bad", " "):
+        for path in ("/", "/gradio_api/upload"):
+            assert status(f"{server}{path}", Host=name) == 400, (name, path)
+            assert status(f"{server}{path}", Host=name, Origin=f"http://{name}") == 400, (name, path)
+    for file in ("/etc/hostname", WEIGHTS):
         assert status(f"{server}/gradio_api/file={file}") == 403
+
+
+def test_loopback_names_get_the_page_with_security_headers(server):
+    port = urlsplit(server).port
+    for host in (f"localhost:{port}", f"[::1]:{port}", "localhost"):
+        request = urllib.request.Request(server, headers={"Host": host, "Origin": f"http://{host}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            policy = answer.headers["content-security-policy"]
+        assert "default-src 'self'" in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+def test_upload_above_the_limit_is_rejected(server):
+    assert upload(server, ("a.png", bytes(MOST_BYTES + 1)))[0] == 413
 
 
 def test_request_can_name_uploaded_files_only(server, tmp_path):
     path = tmp_path / "private.png"
-    path.write_bytes(example.images()[0].read_bytes())
+    path.write_bytes(IMAGES[0].read_bytes())
     for name in (str(path), "/etc/hostname", f"{server}/favicon.ico"):
         answer = explain(server, [name], explain_event(server))
         assert not answer["success"]
@@ -232,23 +255,26 @@ def test_running_model_does_not_delay_the_end(browser, tmp_path):
     with serving(tmp_path, "blocking:Blocking", "--size", "8", "--gray") as (address, process):
         page = browser.new_page()
         page.goto(address)
-        drop(page, example.images()[0])
+        drop(page, IMAGES[0])
         page.get_by_text("image 1 of 1").first.wait_for(timeout=WAIT)
         end(process, signal.SIGINT, tmp_path)
         page.close()
     assert all(line.startswith("warning: ") for line in (tmp_path / "errors").read_text().splitlines())
 
 
-def test_aborted_upload_leaves_no_file(tmp_path):
-    """The connection is lost in the middle of the file."""
-    with serving(tmp_path) as (address, _):
+def test_uploads_and_downloads_are_removed_after_a_while(tmp_path):
+    """The example images stay."""
+    with serving(tmp_path, before="import agop.app.page as page; page._KEPT, page._LOOK = 10, 1") as (address, _):
         [folder] = (tmp_path / "temporary").glob("agop-app-*")
-        body, kind = multipart(("a.png", bytes(2**20)))
-        with socket.create_connection((urlsplit(address).hostname, urlsplit(address).port)) as connection:
-            head = f"POST /gradio_api/upload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[: 2**19])
-            wait_until(lambda: any(path.is_file() for path in folder.iterdir()))
-        wait_until(lambda: not any(path.is_file() for path in folder.iterdir()))
-        code, paths = upload(address, ("a.png", example.images()[0].read_bytes()))
+        code, paths = upload(address, ("mine.png", IMAGES[0].read_bytes()))
         assert code == 200
-        assert "agop-card" in explain(address, json.loads(paths), explain_event(address))["output"]["data"][0]
+        answer = explain(address, json.loads(paths), explain_event(address))["output"]["data"]
+        assert "agop-card" in answer[0]
+        assert files_in(folder) >= {"mine.png", "explanations.zip"}
+        # Gradio leaves an empty file without a name.
+        wait_until(lambda: files_in(folder) == {path.name for path in IMAGES}, seconds=60)
+
+
+def files_in(folder):
+    """Names of the files that aren't empty."""
+    return {path.name for path in folder.rglob("*") if path.is_file() and path.stat().st_size}

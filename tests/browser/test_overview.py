@@ -3,7 +3,7 @@
 import torch
 from safetensors.torch import save_file
 
-from agop.networks import CNN8by8
+from agop.bench import CNN8by8
 from tests.command import run_checked
 from tests.image_files import save_random
 
@@ -20,7 +20,7 @@ def test_wrong_ones_are_first_and_columns_sort(page, tmp_path):
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     save_random(tmp_path / "photos", *(f"{name}/{index}.png" for name in NAMES for index in (2, 10, 30)))
     run_checked(
-        "explain", "agop.networks:CNN8by8", "photos", "--weights", "w.safetensors", "--size", "8", "--gray",
+        "explain", "agop.bench:CNN8by8", "photos", "--weights", "w.safetensors", "--size", "8", "--gray",
         "--names", "names.txt", "--method", "vanilla", "--method", "gradcam:layer=conv1", folder=tmp_path,
     )  # fmt: skip
     page.goto(f"file://{tmp_path}/explanations/index.html")

@@ -5,22 +5,21 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from agop import methods as all_methods
-from agop import metrics
-from agop.report.advice import advice
-from agop.report.claims import check
-from agop.report.image_choice import image_choices
-from agop.report.numbers import interval, number
-from agop.report.page import page as page_text
-from agop.report.run import Run, paper
-from agop.runs.cell_files import seal
-from agop.runs.controls import CONTROLS
-from agop.runs.gallery import Gallery
+import agop
 from tests.browser.pages import canvas_bytes, current_table, mean, methods, table_cells, values
-from tests.report_runs import replace_name, write_values
+from tests.command import run_checked
+from tests.report_runs import replace_name
 
 pytest_plugins = ("tests.browser.report_run",)
+
+
+@pytest.fixture(scope="module")
+def as_json(run_folder):
+    """The report of the run in JSON."""
+    run_checked("report", run_folder, "--out", "report.json", "--force", folder=run_folder.parent)
+    return json.loads((run_folder.parent / "report.json").read_text())
 
 
 def test_the_page_opens_from_its_file_with_all_sections_and_charts(report, run_folder):
@@ -34,112 +33,55 @@ def test_the_page_opens_from_its_file_with_all_sections_and_charts(report, run_f
     assert (run_folder / "index.html").stat().st_size < 6e6
 
 
-def test_every_number_in_every_table_is_the_mean_of_its_rows_beside_the_papers(shared_report, run_folder):
+def test_every_number_in_every_table_is_the_mean_of_its_rows_and_that_of_the_json_report(
+    shared_report, run_folder, as_json
+):
     cells = table_cells(shared_report)
+    scores = {(table["scenario"], table["background"], table["masks"]): table["rows"] for table in as_json["tables"]}
     for scenario, background, method, metric, cell, masks in cells:
-        where = {"scenario": scenario, "background": background, "method": method, "metric": metric, "masks": masks}
-        expected = mean(run_folder, "timings.jsonl" if metric == "milliseconds" else "rows.jsonl", **where)
-        assert cell["mean"] == number(expected, metric)
-        # Also without our own formatter.
-        assert metric == "milliseconds" or cell["mean"] == ("–" if expected is None else f"{expected:.3f}")
-        estimate = Run(run_folder).estimate(scenario, background, method, metric, masks)
-        assert cell["interval"] == interval(estimate, metric)
-        value = paper()[scenario][method].get(metric) if (background, masks) == ("uncorrelated", "true") else None
-        assert cell["paper"] == ("" if value is None else f"paper: {number(value, metric)}")
+        score = scores[scenario, background, masks][method][metric]
+        assert bool(cell["mark"]) == score["best"]
+        if metric != "milliseconds":
+            where = {"scenario": scenario, "background": background, "method": method, "metric": metric}
+            expected = mean(run_folder, masks=masks, **where)
+            assert cell["mean"] == ("–" if expected is None else f"{expected:.3f}")
+            low, high = score["interval"] or (None, None)
+            assert cell["interval"] == ("" if low is None else f"[{low:.3f}, {high:.3f}]")
+            assert cell["paper"] == ("" if score["paper"] is None else f"paper: {score['paper']:.3f}")
     place = ["linear", "uncorrelated", "agop-weighted", "iou"]
     assert [cell["paper"] for *where, cell, masks in cells if (where, masks) == (place, "true")] == ["paper: 0.314"]
     # Both scenarios with all metrics and milliseconds; linear also with union masks, without deletion and milliseconds.
     assert len(cells) == 2 * 2 * 5 * 5 + 2 * 5 * 3
 
 
-def test_tables_mark_the_best_method_without_controls(shared_report, run_folder):
-    """The lowest if lower is better, and all that round to the same number."""
-    run, entries = Run(run_folder), table_cells(shared_report)
-    for column in sorted({(s, b, metric, masks) for s, b, _, metric, _, masks in entries}):
-        scenario, background, metric, masks = column
-        cells = {m: cell for s, b, m, k, cell, kind in entries if (s, b, k, kind) == column}
-        rivals = [
-            m for m in cells.keys() - set(CONTROLS)
-            if run.fair(scenario, background, m, metric, masks) and cells[m]["mean"] != "–"
-        ]  # fmt: skip
-        choose = max if metric != "milliseconds" and metrics.get(metric).higher_is_better else min
-        best = choose((float(cells[m]["mean"]) for m in rivals), default=None)
-        assert {m for m, cell in cells.items() if cell["mark"]} == {
-            m for m in rivals if float(cells[m]["mean"]) == best
-        }
-    assert {cell["mark"] for *_, cell, _ in entries} == {"", "●"}
-
-
-def test_the_page_shows_the_advice_and_the_claims(shared_report, run_folder):
-    run = Run(run_folder)
-    assert shared_report.locator("#advice").inner_text() == advice(run)
+def test_the_page_shows_the_advice_and_the_claims(shared_report, as_json):
+    assert shared_report.locator("#advice").inner_text() == as_json["advice"]
     table = shared_report.get_by_role("region", name="The paper’s claims").locator("tbody tr")
     lines = table.evaluate_all("lines => lines.map(line => [...line.cells].map(cell => cell.textContent))")
-    signs = {"holds": "✓", "fails": "✗", "undecided": "?"}
-    assert lines == [[c.claim, f"{signs[c.verdict]} {c.verdict}", c.figures] for c in check(run)]
+    assert [line[0] for line in lines] == [checked["claim"] for checked in as_json["claims"]]
+    for (_, verdict, figures), checked in zip(lines, as_json["claims"], strict=True):
+        assert verdict[0] in "✓✗?"
+        assert all(given in verdict for given in checked["verdicts"].values())
+        assert all(evidence in figures for evidence in checked["evidence"].values())
     assert len(lines) == 2  # those that need none of the paper's methods
 
 
-def test_scores_on_correct_images_stand_beside_those_on_all_images(shared_report, run_folder):
-    table = shared_report.locator("table.claims", has_text="translations_rotations / correlated")
-    lines = table.locator("tr").evaluate_all("lines => lines.map(line => [...line.cells].map(c => c.textContent))")
-    run = Run(run_folder)
-    for place, scores in image_choices(run)[1].items():
-        expected = [" / ".join(number(e and e.mean, "iou") for e in both) for both in scores.values()]
-        assert [place, *expected] in lines
-
-
-def test_the_grid_shows_every_mean_with_its_interval(shared_report, run_folder):
-    run = Run(run_folder)
-    for metric in run.metrics:
-        grid = shared_report.locator(f'.grid[data-metric="{metric}"]')
-        lines = grid.locator("tbody tr").evaluate_all(
-            """lines => lines.map(line => [
-                 line.querySelector('.where').textContent, [...line.querySelectorAll('td')].map(
-                   cell => ['.mean', 'small'].map(part => cell.querySelector(part)?.firstChild.data ?? ''))])"""
-        )
-        assert len(lines) == (4 if metric in ("deletion", "milliseconds") else 6)
-        for place, cells in lines:
-            scenario, background, masks = place.split(" / ")
-            scores = [run.estimate(scenario, background, method, metric, masks) for method in run.spec.methods]
-            assert cells == [[number(e.mean if e else None, metric), interval(e, metric)] for e in scores]
-    low, high = run.estimate("linear", "uncorrelated", "vanilla", "iou").interval
-    assert f"[{low:.3f}, {high:.3f}]" in shared_report.locator('.grid[data-metric="iou"]').inner_text()
-
-
-def test_the_page_describes_the_run_and_its_methods(shared_report, run_folder):
-    about = json.loads((run_folder / "about.json").read_text())
-    facts = dict(
-        shared_report.locator("#about > dl").first.evaluate(
-            """list => [...list.querySelectorAll('dt')].map(
-                 name => [name, name.nextElementSibling].map(part => part.textContent.trim()))"""
-        )
-    )
-    assert facts["Command"] == about["command"]
-    assert facts["Training runs"] == f"8 (2 seeds per task), {Run(run_folder).spec.epochs} epochs each"
-    assert facts["Images"] == f"{Run(run_folder).spec.test_images:,} per task; true masks"
-    assert facts["Versions"] == ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    assert f"{about['hardware']['cores']} cores" in facts["Machine"]
-    assert facts["Intervals"].startswith("95 %, bootstrap over seeds")
-    descriptions = shared_report.locator("#about > dl").nth(1).inner_text()
-    for method, description in all_methods.descriptions(Run(run_folder).spec.methods).items():
-        assert f"{method}\n{description}" in descriptions
-
-
-def test_every_metric_is_defined_with_its_range_and_direction(shared_report, run_folder):
+def test_the_page_describes_the_run_its_methods_and_metrics(shared_report, as_json):
+    about, spec = as_json["about"], as_json["spec"]
+    text = shared_report.locator("#about").inner_text()
+    assert about["command"] in text
+    assert f"8 (2 seeds per task), {spec['epochs']} epochs each" in text
+    assert ", ".join(f"{name} {number}" for name, number in about["versions"].items()) in text
+    for method in spec["methods"]:
+        assert f"{method}\n{agop.methods.get(method).__doc__.splitlines()[0]}" in text
     lines = shared_report.locator("table.definitions tbody tr").evaluate_all(
         "lines => lines.map(line => [...line.cells].map(cell => cell.textContent))"
     )
-    assert [line[1] for line in lines] == [*Run(run_folder).spec.metrics, "milliseconds"]
-    for label, name, what, bounds, direction in lines[:-1]:
-        assert label == metrics.get(name).label
-        assert what.startswith(metrics.get(name).__doc__.split(" (N,)")[0])
-        assert bounds == "0 to 1"
-        assert direction == ("higher is better" if metrics.get(name).higher_is_better else "lower is better")
-    definitions = {name: what for _, name, what, _, _ in lines}
-    assert " 0.5 " in definitions["iou"]  # values of options, not their names
-    assert "at most 64 steps" in definitions["deletion"]
-    assert definitions["milliseconds"] == "wall time per map, in milliseconds"
+    assert [line[1] for line in lines] == [*spec["metrics"], "milliseconds"]
+    for label, name, _, bounds, direction in lines[:-1]:
+        metric = agop.metrics.get(name)
+        assert (label, bounds) == (metric.label, "0 to 1")
+        assert direction == ("higher is better" if metric.higher_is_better else "lower is better")
 
 
 def test_selecting_a_task_changes_table_maps_and_charts(report, run_folder):
@@ -175,13 +117,12 @@ def test_tables_sort_by_mouse_and_keyboard(report):
         assert head.get_attribute("aria-sort") == "none"
 
 
-def test_tooltips_show_intervals_on_hover_and_focus(report, run_folder):
+def test_tooltips_show_intervals_on_hover_and_focus(report):
     cell = current_table(report).locator('tr[data-method="vanilla"] td[data-metric="iou"] .figure')
     assert not report.locator("#tip").is_visible()
     cell.hover()
     text = report.locator("#tip").inner_text()
-    low, high = Run(run_folder).estimate("linear", "uncorrelated", "vanilla", "iou").interval
-    assert f"[{low:.3f}, {high:.3f}] over 2 seeds" in text
+    assert f"{cell.locator('xpath=..').locator('.interval').text_content()} over 2 seeds" in text
     report.mouse.move(5, 5)
     assert not report.locator("#tip").is_visible()
     # The table is the next Tab stop after its last header; the arrow keys move inside it.
@@ -215,8 +156,6 @@ def test_the_tooltip_follows_a_number_that_scrolls_into_view(report):
 
 
 def test_the_grid_of_each_metric_marks_the_best_of_its_line(report, run_folder):
-    run = Run(run_folder)
-
     def winner():
         line = report.locator(".grid.chosen tbody tr").first
         names = report.locator(".grid.chosen thead th").all_inner_texts()[1:]
@@ -227,8 +166,7 @@ def test_the_grid_of_each_metric_marks_the_best_of_its_line(report, run_folder):
         report.select_option("#metric", metric)
         assert report.locator(".grid:visible").get_attribute("data-metric") == metric
         where = {"scenario": "linear", "background": "uncorrelated", "metric": metric}
-        rivals = [m for m in run.spec.methods if m not in CONTROLS and run.fair("linear", "uncorrelated", m, metric)]
-        means = {method: mean(run_folder, **where, method=method) for method in rivals}
+        means = {method: mean(run_folder, **where, method=method) for method in methods(report) if method != "random"}
         method, text = winner()
         assert means[method] == choose(means.values())
         assert text.startswith(f"{means[method]:.3f}")
@@ -329,19 +267,19 @@ def hostile(run_folder, tmp_path):
     shutil.copytree(run_folder, copy)
     (copy / "index.html").unlink()
     for cell in copy.glob("cells/*"):
-        gallery = Gallery.load(cell)
-        gallery.maps[HOSTILE] = gallery.maps.pop("vanilla")
-        gallery.save(cell)
+        gallery = load_file(cell / "gallery.safetensors")
+        gallery[f"maps/{HOSTILE}"] = gallery.pop("maps/vanilla")
+        save_file(gallery, cell / "gallery.safetensors")
     replace_name(copy, "vanilla", HOSTILE)
     replace_name(copy, "linear", SCENARIO)
     about = json.loads((copy / "about.json").read_text())
     about |= {"classes": {SCENARIO: [HOSTILE, 'a "quoted" name']}, "notes": [HOSTILE], "command": HOSTILE}
-    write_values(copy / "about.json", about | {"samples": {SCENARIO: [HOSTILE] * 12}})
+    (copy / "about.json").write_text(json.dumps(about | {"samples": {SCENARIO: [HOSTILE] * 12}}))
+    run_checked("report", "run", folder=tmp_path)
     return copy
 
 
 def test_markup_in_names_is_escaped(page, hostile):
-    (hostile / "index.html").write_text(page_text(Run(hostile)))
     page.goto((hostile / "index.html").as_uri())
     page.wait_for_selector("#cost-chart .main-svg")
     assert page.locator("b").count() == 0
@@ -361,8 +299,8 @@ def test_a_run_without_a_gallery_shows_everything_else(page, run_folder, tmp_pat
     shutil.copytree(run_folder, copy)
     for path in copy.glob("cells/*/gallery.safetensors"):
         path.unlink()
-        seal(path.parent)
-    (copy / "index.html").write_text(page_text(Run(copy)))
+    (copy / "index.html").unlink()
+    run_checked("report", "run", folder=tmp_path)
     page.goto((copy / "index.html").as_uri())
     page.wait_for_selector("#cost-chart .main-svg")
     assert "This run has no gallery" in page.locator("#gallery").inner_text()

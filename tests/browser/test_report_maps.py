@@ -9,13 +9,11 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from agop.pictures.colouring import Colouring, top_value
+from agop.images.overlays import Colouring, top_value
+from agop.report.folder import Gallery
 from agop.report.page import page as page_text
-from agop.report.page.map_bytes import block_sums
-from agop.report.page.outlines import outline
+from agop.report.pictures import block_sums, outline
 from agop.report.run import Run
-from agop.runs.cell_files import seal
-from agop.runs.gallery import Gallery
 from tests.browser.pages import canvas_bytes, colour_indices, mean, rows, shares
 
 pytest_plugins = ("tests.browser.report_run",)
@@ -137,7 +135,6 @@ def large_maps(run_folder, tmp_path):
     picture, one = np.zeros((1, 256, 256, 3), dtype=np.uint8), np.zeros(1, dtype=int)
     gallery = Gallery(picture, one, one, {"true": picture[..., 0]}, {name: maps[name][None] for name in maps})
     gallery.save(folder / "cells" / CELL)
-    seal(folder / "cells" / CELL)
     (folder / "index.html").write_text(page_text(Run(folder)))
     return folder / "index.html", {name: block_sums(maps[name][None])[0] for name in maps}
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from agop import metrics, scenarios
+from agop import metrics
+from agop.bench import scenarios
 from tests import zoo
 
 
@@ -50,14 +51,6 @@ def test_mask_is_the_best_map_and_its_complement_the_worst(name):
     metric = metrics.get(name)
     assert (metric(masks.double(), masks) == metric.bounds[1]).all()
     assert (metric((~masks).double(), masks) < metric(maps, masks) + 1e-9).all()
-
-
-@pytest.mark.parametrize("name", metrics.names())
-def test_metric_has_a_docstring_and_a_label(name):
-    metric = metrics.get(name)
-    assert metric.__doc__
-    assert metric.label
-    assert getattr(metrics, name) is metric
 
 
 # Options for little data, by benchmark.

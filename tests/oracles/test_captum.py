@@ -5,7 +5,7 @@ import torch
 from captum.attr import IntegratedGradients, LayerAttribution, LayerGradCam, NoiseTunnel, Saliency
 
 import agop
-from agop.networks import CNN8by8, ResNet18
+from agop.bench import CNN8by8, ResNet18
 from tests import zoo
 
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from captum.attr import visualization
 from matplotlib.figure import Figure
 
-from agop.pictures.colouring import Colouring
+import agop
 
 
 @pytest.mark.parametrize("outliers", [0, 2, 20])
@@ -18,5 +19,7 @@ def test_own_scale_is_captums_normalisation(side, outliers):
         plt_fig_axis=(figure, figure.subplots()), use_pyplot=False,
     )  # fmt: skip
     expected = np.asarray(figure.axes[0].images[0].get_array())
-    strengths, _ = Colouring(percentile=100 - outliers).strengths({"map": saliency})
-    assert np.allclose(strengths["map"], expected, rtol=1e-9, atol=0)
+    options = {"percentile": 100 - outliers, "colours": "gray"}
+    ours = agop.plot.compare(torch.zeros(1, 1, side, side), {"map": torch.tensor(saliency[None])}, **options)
+    drawn = np.asarray(ours.axes[1].images[0].get_array())[..., 0] / 255
+    assert np.allclose(drawn, expected, rtol=0, atol=0.003)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from agop import metrics
-from agop.networks import CNN8by8
+from agop.bench import CNN8by8
 from tests import zoo
 
 quantus = pytest.importorskip("quantus", reason="quantus needs Python 3.11")

@@ -1,4 +1,4 @@
-"""Examples are short and run to the end, as a user runs them."""
+"""Examples run to the end, as a user runs them."""
 
 import os
 import subprocess
@@ -14,14 +14,8 @@ import agop
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("with_*.py"))
 
 
-def test_every_library_has_an_example_of_fewer_than_sixty_lines():
-    libraries = [path.stem.removeprefix("with_") for path in EXAMPLES]
-    assert libraries == ["captum", "fiftyone", "lightning", "quantus", "timm", "transformers"]
-    assert all(len(path.read_text().splitlines()) < 60 for path in EXAMPLES)
-
-
-# with_timm runs in tests/interop, with placeholders for operators that timm's torchvision may lack. with_fiftyone reads
-# the files of an audit: tests/unit/auditing/test_exports.py.
+# with_timm runs in tests/integrations, with placeholders for operators that timm's torchvision may lack. with_fiftyone
+# reads the files of an audit: tests/unit/auditing/test_audit.py.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "path",

@@ -1,41 +1,277 @@
-"""The page. The only module that imports Gradio: import it after `check_installed`."""
+"""The page of `agop app`: uploads that one model explains, as HTML in Gradio blocks."""
 
 from __future__ import annotations
 
+import html
 import shutil
-from collections.abc import Sequence
+import threading
+import warnings
+import zipfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
+from urllib.parse import urlsplit
 
 import gradio
-from fastapi import FastAPI
+import numpy as np
+from fastapi import FastAPI, Request, Response
+from PIL import Image, UnidentifiedImageError
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from torch import nn
 
 from agop import methods
-from agop.app import cards
-from agop.app.folder import write_zip
-from agop.app.guard import Guard
-from agop.app.session import Session
-from agop.app.storage import Storage
-from agop.app.upload_limit import UploadLimit
-from agop.app.uploads import MOST_BYTES, MOST_FILES, MOST_SENT_BYTES
-from agop.errors import AGOPError, InputError
-from agop.pictures.colouring import DEFAULT_COLOURING, Colouring
-from agop.pictures.heat import COLOUR_MAPS
+from agop.errors import AGOPError, FileError, InputError, recorded_warnings
+from agop.images.explained import Explained, Explainer, percent
+from agop.images.explanation_folder import ExplanationFolder
+from agop.images.files import class_name, class_names
+from agop.images.overlays import (
+    COLOUR_MAPS,
+    DEFAULT_COLOURING,
+    Colouring,
+    Picture,
+    data_uri,
+    has_few_pixels,
+    heat,
+    label,
+    tile,
+)
+from agop.images.preprocessing import FORMATS, Preprocessing
+from agop.model.outputs import PREDICTED
+from agop.model.probe import number_of_classes
+from agop.prior.agop import AGOP
+from agop.registry import unknown_name_error
 
 TITLE = "agop: what an image classifier looks at"
-# Gradio has no options for these: the footer, padding, and the gallery's grid. The class names are Gradio's own.
-_GRADIO_STYLE = """
-footer { display: none !important; }
-#about, #answers, #about .html-container, #answers .html-container { padding: 0; }
-#examples { outline: none; border: 0; }
-#examples img { image-rendering: pixelated; }
-#examples .grid-wrap { min-height: 0; padding: 0; }
-#examples .grid-container { grid-template-columns: repeat(3, minmax(0, 1fr)); margin: 0; }
-#examples .thumbnail-item { width: 100%; min-width: 0; height: auto; aspect-ratio: 1; }
-"""
-_EMPTY = '<p class="agop-model">Results appear here.</p>'
-_EXAMPLES = "examples"
+# Seconds after which uploads and downloads are removed, and between two looks at them.
+_KEPT, _LOOK = 6 * 60 * 60, 60 * 60
+# The browser then loads nothing from other machines, and doesn't show this page inside another.
+_HEADERS = {
+    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; frame-ancestors 'none'; "
+    "form-action 'self'; base-uri 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 _DEFAULTS = ("agop", "integrated-gradients", "vanilla")
+_LISTED_CLASSES, _BATCH = 5, 8
+MOST_BYTES = 20 * 2**20
+# Gradio rejects all files of a drop if one is above its limit. Up to that limit, `read_upload` rejects just the one.
+MOST_SENT_BYTES = 5 * MOST_BYTES
+MOST_PIXELS = 50_000_000
+MOST_FILES = 50
+_MODES = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV"}
+
+
+def read_upload(path: Path, preprocessing: Preprocessing) -> Image.Image:
+    """The uploaded image, scaled and cropped for the model. Errors have the file's name, not its path."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, about odd metadata of images that it can read
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            _check(path)
+            return preprocessing.picture(path)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise FileError(f"{path.name}: has more than {_millions(MOST_PIXELS)} pixels: make it smaller") from error
+    except UnidentifiedImageError as error:
+        raise FileError(f"{path.name}: isn't an image: use {', '.join(FORMATS)}") from error
+    except FileError as error:
+        raise FileError(f"{path.name}: {str(error).removeprefix(f'{path} ')}") from error
+    except (OSError, ValueError, SyntaxError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path.name}: can't be read as an image: {reason}") from error
+
+
+def _check(path: Path) -> None:
+    """Raise if a limit is exceeded, before any pixel is decoded."""
+    size = path.stat().st_size
+    if size == 0:
+        raise FileError("is empty: choose another file")
+    if size > MOST_BYTES:
+        raise FileError(f"has {size / 2**20:.1f} MB, the limit is {MOST_BYTES // 2**20} MB: make it smaller")
+    with Image.open(path, formats=FORMATS) as file:
+        pixels = file.width * file.height
+        if pixels > MOST_PIXELS:
+            raise FileError(f"has {_millions(pixels)} pixels, the limit is {_millions(MOST_PIXELS)}: make it smaller")
+        if file.mode not in _MODES and not file.mode.startswith("I;16"):
+            raise FileError(f"has pixels of mode {file.mode}, not colours: save it with 8 or 16 bits per channel")
+
+
+def _millions(pixels: int) -> str:
+    return f"{pixels / 1e6:.0f} million"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Explained images, messages about skipped files and methods, and warnings. All images have all methods left."""
+
+    explainer: Explainer
+    results: list[Explained]
+    skipped: list[str]
+    notes: list[str]
+
+
+class Session:
+    """Explains uploads with one model, one request at a time. `about` says where the model came from."""
+
+    def __init__(self, explainer: Explainer, classes: int, about: dict[str, Any]) -> None:
+        self.explainer, self.classes, self.about = explainer, classes, about
+        self._lock = threading.Lock()
+
+    @classmethod
+    def start(
+        cls, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, layer: str | None, names: Path | None,
+        about: dict[str, Any],
+    ) -> Session:  # fmt: skip
+        """Run the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload."""
+        zeros = preprocessing.zeros()
+        classes = number_of_classes(model, zeros)
+        if prior is not None:
+            prior.check(model, zeros)
+        explainer = Explainer(
+            model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
+            names=class_names(prior, names, classes, model), lenient=True,
+            output=PREDICTED if prior is None else prior.provenance.output,
+        )  # fmt: skip
+        return cls(explainer, classes, about)
+
+    @property
+    def busy(self) -> bool:
+        """True while a request is running."""
+        return self._lock.locked()
+
+    def offered(self) -> list[str]:
+        """Methods that work with the prior, or without one."""
+        return methods.runnable(self.explainer.prior)
+
+    def explain(
+        self, files: Sequence[Path], names: Sequence[str], report: Callable[[float, str], None] = lambda *_: None
+    ) -> Outcome:
+        """Explain the files by the named methods. Unreadable files and failing methods are skipped with a message."""
+        explainer = replace(self.explainer, methods=self._checked(names))
+        skipped: list[str] = []
+        if len(files) > MOST_FILES:
+            skipped.append(f"{len(files)} files are too many: only the first {MOST_FILES} are explained")
+            files = files[:MOST_FILES]
+        results: list[Explained] = []
+        with self._lock, recorded_warnings() as notes:
+            report(0, f"image 1 of {len(files)}")
+            for result in explainer.explained(files, skipped.append, self._read):
+                results.append(replace(result, path=Path(result.path.name)))
+                report(len(results) / len(files), f"image {len(results)} of {len(files)}")
+        common = [name for name in explainer.methods if all(name in result.maps for result in results)]
+        results = [replace(result, maps={name: result.maps[name] for name in common}) for result in results]
+        return Outcome(replace(explainer, methods=common), results, skipped, notes)
+
+    def _read(self, path: Path) -> Image.Image:
+        return read_upload(path, self.explainer.preprocessing)
+
+    def _checked(self, names: Sequence[str]) -> list[str]:
+        """The named methods in the registry's order. Raises for none, and for names that aren't offered."""
+        if not names:
+            raise InputError("no method selected: tick at least one")
+        for name in names:
+            if name not in methods.names():  # not methods.get: a request must not import a module of this machine
+                raise unknown_name_error("method", name, self.offered())
+            if reason := methods.lacking(name, self.explainer.prior):
+                raise InputError(f"{name} can't run, {reason}: make one with `agop fit`, and pass it with --prior")
+        return [name for name in methods.names() if name in names]
+
+
+def write_zip(outcome: Outcome, about: dict[str, Any], parent: Path, colouring: Colouring = DEFAULT_COLOURING) -> Path:
+    """Write explanations.zip to a new folder below `parent`, and return its path."""
+    path = Path(mkdtemp(dir=parent)) / "explanations.zip"
+    with TemporaryDirectory(dir=parent) as name, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        files = [result.path for result in outcome.results]
+        folder = ExplanationFolder(Path(name), files, outcome.explainer, about, colouring=colouring)
+        for result in outcome.results:
+            folder.add(result)
+        folder.finish(outcome.skipped)
+        for file in sorted(path for path in Path(name).rglob("*") if path.is_file()):
+            archive.write(file, f"explanations/{file.relative_to(name).as_posix()}")
+    return path
+
+
+def escape(text: str) -> str:
+    """HTML that shows the text literally, also in Gradio, which fills templates with braces and dollar signs."""
+    return html.escape(text).translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
+
+
+def page_of(outcome: Outcome, colouring: Colouring = DEFAULT_COLOURING) -> str:
+    """Boxes with skipped files and notes, then a card per image."""
+    parts = [lines("Skipped", outcome.skipped, "skipped"), lines("Notes", outcome.notes, "notes")]
+    return "".join(parts + [card(result, outcome.explainer.names, colouring) for result in outcome.results])
+
+
+def lines(title: str, texts: Sequence[str], kind: str) -> str:
+    """A box with a line per text; empty without texts."""
+    if not texts:
+        return ""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    role = "alert" if kind == "skipped" else "note"
+    return f'<div class="agop-lines {kind}" role="{role}"><b>{escape(title)}</b><ul>{items}</ul></div>'
+
+
+def about(session: Session) -> str:
+    """The model, its input and its prior."""
+    explainer = session.explainer
+    size = "×".join(map(str, explainer.preprocessing.size))
+    channels = "gray" if explainer.preprocessing.gray else "RGB"
+    prior = "no AGOP file" if explainer.prior is None else repr(explainer.prior)
+    name = f"<code>{escape(str(session.about['model']))}</code>"
+    return f'<p class="agop-model">Model: {name}, {session.classes} classes, {size} {channels}; {escape(prior)}</p>'
+
+
+def card(explained: Explained, names: Sequence[str], colouring: Colouring = DEFAULT_COLOURING) -> str:
+    """One image: its prediction, its maps, and its most likely classes."""
+    file = explained.path.name
+    maps = {method: saliency.numpy() for method, saliency in explained.maps.items()}
+    strengths, top = colouring.strengths(maps)
+    figures = [_figure("image", f"the image {file}", explained.picture)]
+    for method, strength in strengths.items():
+        drawn = tile(explained.picture, strength, colouring)
+        figures.append(_figure(label(method, maps[method]), f"{method} of {file}", drawn))
+    return (
+        f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
+        f"{escape(class_name(names, explained.predicted))} <span>({percent(explained.probability)})</span></h3>"
+        f'<div class="agop-maps">{"".join(figures)}</div>'
+        f'<div class="agop-below">{_bar(colouring, top)}{_classes(explained, names)}</div></section>'
+    )
+
+
+def _figure(caption: str, alternative: str, picture: Picture) -> str:
+    few, address = has_few_pixels(picture), data_uri(picture)
+    image = f'<img src="{address}" alt="{escape(alternative)}"{" class=few" if few else ""}>'
+    return f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>"
+
+
+def _bar(colouring: Colouring, top: float) -> str:
+    """The colour bar; empty if no map has colours."""
+    if not top > 0:
+        return ""
+    if colouring.scale == "own":
+        title, values = "a pixel’s value, relative to its map’s top value", (0.0, 0.5, 1.0)
+    else:  # on a square-root axis a quarter of the top share is in the middle
+        title, values = "a pixel’s share of its map", (0.0, top / 4, top)
+    ticks = "".join(f"<span>{_percent(value)}</span>" for value in values)
+    colours = heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
+    stops = ",".join(f"rgb({r},{g},{b})" for r, g, b in colours)
+    bar = f'<div class="agop-bar" style="background: linear-gradient(to right,{stops})"></div>'
+    return f'<div>{title}{bar}<div class="agop-ticks">{ticks}</div></div>'
+
+
+def _classes(explained: Explained, names: Sequence[str]) -> str:
+    values, classes = explained.probabilities.topk(min(_LISTED_CLASSES, len(explained.probabilities)))
+    rows = "".join(
+        f"<tr><td>{escape(class_name(names, index))}</td><td>{percent(value)}</td></tr>"
+        for index, value in zip(classes.tolist(), values.tolist(), strict=True)
+    )
+    return f"<div>most likely classes<table>{rows}</table></div>"
+
+
+def _percent(share: float) -> str:
+    """Percent with two significant digits: colours can't be read more precisely."""
+    return f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%"
 
 
 class Page:
@@ -49,16 +285,15 @@ class Page:
         colouring: Colouring = DEFAULT_COLOURING,
     ) -> None:
         self.session, self.folder, self.colouring = session, folder, colouring
-        self.storage = Storage(folder, _EXAMPLES)
-        (folder / _EXAMPLES).mkdir()  # Gradio serves files from this folder only
-        self.examples = [Path(shutil.copy(path, folder / _EXAMPLES)) for path in examples]
+        (folder / "examples").mkdir()  # Gradio serves files from this folder only
+        self.examples = [Path(shutil.copy(path, folder / "examples")) for path in examples]
 
     def blocks(self) -> Any:
         """The page as Gradio blocks."""
-        with gradio.Blocks(title=TITLE, analytics_enabled=False) as blocks:
+        with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_LOOK, _KEPT)) as blocks:
             limits = f"up to {MOST_FILES}, at most {MOST_BYTES // 2**20} MB each"
             gradio.Markdown(f"# {TITLE}\nDrop images ({limits}), select methods, see which pixels the model relies on.")
-            gradio.HTML(cards.about(self.session), elem_id="about")
+            gradio.HTML(about(self.session), elem_id="about")
             with gradio.Row(equal_height=False):
                 with gradio.Column(scale=1, min_width=300):
                     images = gradio.File(label="Images", file_count="multiple", height=180, elem_id="images")
@@ -68,7 +303,9 @@ class Page:
                     label = "Download maps, overlays and manifest (.zip)"
                     download = gradio.DownloadButton(label, visible=False, elem_id="download")
                 with gradio.Column(scale=3, min_width=320):
-                    answers = gradio.HTML(_EMPTY, elem_id="answers", apply_default_css=False)
+                    answers = gradio.HTML(
+                        '<p class="agop-model">Results appear here.</p>', elem_id="answers", apply_default_css=False
+                    )
             event: dict[str, Any] = {
                 "fn": self.explain, "inputs": [images, names, *colours], "outputs": [answers, download],
                 "concurrency_id": "model", "api_visibility": "private",
@@ -85,7 +322,6 @@ class Page:
     ) -> list[Any]:  # fmt: skip
         """HTML with the results, and the file to download."""
         try:
-            self.storage.forget()
             colouring = Colouring(scale, percentile, opacity, colours)
             if not files:
                 raise InputError("no image uploaded: drop one or more, and press Explain")
@@ -94,8 +330,8 @@ class Page:
             path = str(write_zip(outcome, self.session.about, self.folder, colouring)) if complete else None
         except (Exception, SystemExit) as error:  # a user's own model may raise anything
             message = str(error) if isinstance(error, AGOPError) else f"{type(error).__name__}: {error}"
-            return [cards.lines("Error", [message], "skipped"), gradio.update(visible=False)]
-        return [cards.page_of(outcome, colouring), gradio.update(value=path, visible=complete)]
+            return [lines("Error", [message], "skipped"), gradio.update(visible=False)]
+        return [page_of(outcome, colouring), gradio.update(value=path, visible=complete)]
 
     def example(self, event: gradio.SelectData) -> list[str]:
         """The example image that was clicked, as an upload."""
@@ -135,16 +371,29 @@ class Page:
             ]  # fmt: skip
 
 
-def application(page: Page, host: str) -> Guard:
-    """The page as an ASGI app, behind its guard."""
+def application(page: Page, hosts: Sequence[str]) -> FastAPI:
+    """The page as an ASGI app. Requests to other `hosts` and of other sites are rejected."""
     theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     theme.set(block_info_text_color="*neutral_500", block_info_text_color_dark="*neutral_400")
     blocks = page.blocks()
     # Gradio checks that a request names uploaded files only if this is set. launch() sets it, mounting doesn't.
     blocks.has_launched = True
-    app = gradio.mount_gradio_app(
-        FastAPI(docs_url=None, redoc_url=None, openapi_url=None), blocks, path="/", footer_links=[],
-        run_history=False, max_file_size=MOST_SENT_BYTES, ssr_mode=False, enable_monitoring=False, pwa=False,
-        mcp_server=False, theme=theme, css=cards.STYLE + _GRADIO_STYLE,
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.middleware("http")
+    async def answer(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        # Gradio's strict_cors keeps other sites from reading answers, not from sending uploads.
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return Response("pages of other sites can't use this one\n", 403)
+        response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    gradio.mount_gradio_app(
+        app, blocks, path="/", footer_links=[], run_history=False, max_file_size=MOST_SENT_BYTES, ssr_mode=False,
+        enable_monitoring=False, pwa=False, mcp_server=False, theme=theme,
+        css_paths=Path(__file__).with_name("page.css"),
     )  # fmt: skip
-    return Guard(UploadLimit(app, page.storage), host)
+    return app

@@ -1,32 +1,32 @@
-"""audit(): propose what may decide a class, test it by interventions, and report what beats its controls."""
+"""audit(): sample → candidates → screened once → refined → tested on the other half → findings."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from agop.auditing.comparing import compare
-from agop.auditing.cost import cost_in_words
-from agop.auditing.examining import Settings, Subject, examined
-from agop.auditing.finding import class_label
-from agop.auditing.intervals import quantile
-from agop.auditing.pool import ENOUGH_IMAGES, Pool, read_pool
-from agop.auditing.priors import check_type
+from agop.auditing.candidates import PATCH
+from agop.auditing.data import AuditedModel, ImageSample, class_label, read_sample
+from agop.auditing.findings import Audit, Compared, Comparison, Containing, Finding, sentence, subject_in_words
+from agop.auditing.interventions import Remove
+from agop.auditing.regions import ends_of, overlap
 from agop.auditing.reliance import Reliance
-from agop.auditing.result import Audit, table_rows
-from agop.auditing.searching import TEST_PAIRS
-from agop.auditing.selecting import compare_on_halves
-from agop.auditing.stages import kept_stages, remove_stages
-from agop.auditing.trial import LEVEL, MARGIN
+from agop.auditing.search import Search, SearchResult
+from agop.auditing.tests import Screening, Trial, trial_on, without_absences
+from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
-from agop.model.targets import like_chance
-from agop.statistic.agop import AGOP
-from agop.system.progress import say
+from agop.evaluation.select import Priors, select_on_halves
+from agop.explanation import check_type, explain
+from agop.model.outputs import like_chance
+from agop.prior.agop import AGOP
+from agop.processes import track
+from agop.stats import Mean, finite, quantile
 
 
 def audit(
@@ -41,77 +41,120 @@ def audit(
     batch_size: int | None = None,
     progress: bool = True,
     seed: int = 0,
-    stages: str | os.PathLike[str] | None = None,
 ) -> Audit:
     """Which regions and properties of images decide a class, although they shouldn't.
 
-    `images` is a tensor (N,C,H,W) with `labels`, or a loader of (images, labels), which is read once. At most
-    `per_class` images of each class are kept. Half of them propose regions, patches and properties, the other half
-    tests each by an intervention. Without a prior per class, one is computed.
+    Half of the images propose regions, patches and properties, the other half tests each by an intervention.
 
-    With `against`, another model of the same classes is searched as well, and what is found in either model is tested
-    on both. With `stages`, finished stages are kept in that folder, so that an interrupted audit resumes.
+    Args:
+        model: The classifier.
+        images: A tensor (N,C,H,W) with `labels`, or a loader of (images, labels), which is read once.
+        labels: Classes (N,) of a tensor of images.
+        prior: The model's AGOP per class; computed if None.
+        against: Another model of the same classes. It is searched as well, and what is found in either model is tested
+            on both.
+        class_names: Names of the classes, for sentences; by default those of the prior.
+        per_class: Images of each class that are kept, at most.
+        batch_size: Images per pass.
+        progress: Show progress bars.
+        seed: Chooses images and controls.
+
+    Returns:
+        An `Audit`: its `findings`, most certain first, and the table of everything that was tried.
+
+    Raises:
+        InputError: Images or labels can't be used, or there are too few.
+        PriorError: The prior is for other images or classes.
+        ModelError: The model's outputs are NaN.
+
+    Example:
+        >>> result = agop.audit(model, images, labels)
+        >>> print(result.summary())
     """
-    settings = Settings(seed, progress, None if stages is None else Path(stages))
-    result = run_audit(model, images, labels, prior, against, class_names, per_class, batch_size, settings)
-    remove_stages(settings.stages)
-    return result
-
-
-def run_audit(
-    model: nn.Module,
-    images: Tensor | Iterable[Any],
-    labels: Any,
-    prior: AGOP | None,
-    against: nn.Module | None,
-    class_names: Sequence[str],
-    per_class: int,
-    batch_size: int | None,
-    settings: Settings,
-) -> Audit:
-    """The audit of `audit()`. Finished stages stay in their folder."""
-    seed, progress = settings.seed, settings.progress
     check_type(prior)
-    if per_class < ENOUGH_IMAGES:
-        raise InputError(f"per_class is {per_class}: give at least {ENOUGH_IMAGES}")
-    pool = read_pool(model, images, labels, per_class, seed, prior, progress=progress)
-    names = _names(class_names, prior, pool.classes)
-    subject = Subject.of(model, pool, batch_size)
-    other = None if against is None else Subject.of(against, pool, batch_size)
-    accuracy, count, notes = subject.accuracy, len(pool.labels), _skipped(pool, names)
-    if problem := _chance(subject, pool, "the model", "nothing was tried"):
-        return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
-    if other is not None and (problem := _chance(other, pool, "the other model", "nothing was compared")):
-        notes, other = (problem, *notes), None
-    say(cost_in_words(pool, [subject] if other is None else [subject, other]), show=progress)
-    if settings.stages is not None and (kept := kept_stages(settings.stages)):
-        say(f"resuming from {settings.stages} ({kept}), unless the options have changed", show=progress)
-    comparison = None
-    with examined(subject, pool, prior, names, settings) as first:
+    if per_class < THRESHOLDS.images_of_a_class:
+        raise InputError(f"per_class is {per_class}: give at least {THRESHOLDS.images_of_a_class}")
+    sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
+    names = _names(class_names, prior, sample.classes)
+    notes = _notes(sample, names)
+    with ExitStack() as models:
+        audited = models.enter_context(AuditedModel.of(model, sample, batch_size))
+        other = None if against is None else models.enter_context(AuditedModel.of(against, sample, batch_size))
+        accuracy, count = audited.accuracies[0], len(sample.labels)
+        if problem := _chance(audited, sample, "the model", "nothing was tried"):
+            return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
+        if other is not None and (problem := _chance(other, sample, "the other model", "nothing was compared")):
+            notes, other = (problem, *notes), None
+        examined = examine(audited, sample, prior, names, seed, progress=progress)
+        comparison = None
         if other is not None:
-            with examined(other, pool, None, names, settings) as second:
-                comparison = compare(first, second, other.accuracy, names)
-    priors, halves = first.search.screener.priors, (subject.proposing.half, subject.testing.half)
-    selection, reason = compare_on_halves(subject.model, *halves, priors, subject.rows, seed, progress=progress)
-    reliance = Reliance.of(subject.model, halves[0], priors, names, subject.rows, seed)
-    findings = tuple(finding for _, finding in first.findings)
-    table = table_rows(first, names)
-    tests = max(1, len(first.tested) + len(first.without_groups))
+            second = examine(other, sample, None, names, seed, progress=progress)
+            found = [(trial, finding, False) for trial, finding in examined.findings]
+            found += [(*entry, True) for entry in second.findings if not _is_among(entry[1], examined)]
+            rows = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
+            comparison = Comparison(other.accuracies[0], rows)
+    proposing, testing, priors = audited.first.split, audited.second.split, examined.priors
+    selection, reason = select_on_halves(
+        audited.model, proposing.images, testing.images, testing.labels, priors, audited.rows, seed, progress=progress
+    )
     return Audit(
-        findings, table, accuracy, count, names, (*notes, *reason), detectable(tests, _donors(pool)),
-        prior=priors.whole, comparison=comparison, selection=selection, reliance=reliance,
+        tuple(finding for _, finding in examined.findings),
+        _table(examined.result, names),
+        accuracy,
+        count,
+        names,
+        (*notes, *reason),
+        detectable(max(1, examined.result.tests), _donors(sample)),
+        prior=priors.whole,
+        comparison=comparison,
+        selection=selection,
+        reliance=Reliance.of(audited.model, proposing, priors, names, audited.rows, seed),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """A model with its priors, the result of the search, and the findings with their trials."""
+
+    audited: AuditedModel
+    priors: Priors
+    result: SearchResult
+    findings: list[tuple[Trial, Finding]]
+
+
+def examine(
+    audited: AuditedModel, sample: ImageSample, prior: AGOP | None, names: Sequence[str], seed: int, *, progress: bool
+) -> Examined:
+    """Search in the model, and describe what is certain."""
+    split = audited.first.split
+    priors = Priors.of(audited.model, split.images, split.labels, prior, audited.rows, progress=progress)
+    result = Search(audited, priors, seed).run(sample.audited, progress=progress)
+    certain = without_absences(result.certain) if len(sample.audited) == 2 else result.certain
+    described = track(certain, "describing findings", show=progress)
+    findings = [(trial, _finding(audited, priors.whole, trial, names)) for trial in described]
+    return Examined(audited, priors, result, findings)
+
+
+def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[str]) -> Finding:
+    candidate, lost = trial.candidate, None
+    if candidate.region is not None:
+        lost = float(trial.pairs.effect(Remove(candidate.region)).lost.double().mean())
+    contained = Containing.of(trial.screening, trial.first)
+    maps = explain(
+        audited.model, contained.ranked, "agop-weighted", prior, candidate.class_index, batch_size=audited.rows,
+        nan="skip", output=prior.provenance.output,
     )  # fmt: skip
-
-
-def _chance(subject: Subject, pool: Pool, name: str, consequence: str) -> str:
-    """A problem if the mean accuracy of the classes is like chance, else ""."""
-    accuracy = subject.accuracy_by_class
-    if not like_chance(accuracy, len(set(pool.labels.tolist()))):
-        return ""
-    return (
-        f"{name} classifies {100 * accuracy:.0f} % of the images correctly (mean of the classes, "
-        f"{len(pool.labels):,} images), hardly better than chance: {consequence}; check weights, preprocessing and "
-        "labels"
+    return Finding(
+        candidate.kind,
+        candidate.class_index,
+        candidate.outline(audited.size),
+        trial.effect.value,
+        trial.effect.interval,
+        trial.control,
+        contained.share,
+        sentence(trial, names[candidate.class_index], contained, lost),
+        contained,
+        maps.nan_to_num(),
     )
 
 
@@ -122,28 +165,41 @@ def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str,
     return tuple(names or (known if len(known) == classes else [f"class {index}" for index in range(classes)]))
 
 
-def _skipped(pool: Pool, names: Sequence[str]) -> tuple[str, ...]:
+def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
     """What can't be judged: classes with too few images, and classes beside too few images of others."""
+    enough = THRESHOLDS.images_of_a_class
     notes = [
-        f"{class_label(names[index])} was skipped: it has {count} images, an audit needs {ENOUGH_IMAGES}"
-        for index, count in pool.skipped.items()
+        f"{class_label(names[index])} was skipped: it has {count} images, an audit needs {enough}"
+        for index, count in sample.skipped.items()
         if count
     ]
-    if empty := sum(not count for count in pool.skipped.values()):
+    if empty := sum(not count for count in sample.skipped.values()):
         notes.append(f"classes without images were skipped: {empty}")
-    for index in pool.audited:
-        if (others := int((pool.labels != index).sum())) < ENOUGH_IMAGES:
+    for index in sample.audited:
+        if (others := int((sample.labels != index).sum())) < enough:
             notes.append(
                 f"{class_label(names[index])} is hard to judge: there are {others} images of other classes, give "
-                f"{ENOUGH_IMAGES} or more"
+                f"{enough} or more"
             )
     return tuple(notes)
 
 
-def _donors(pool: Pool) -> int:
+def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: str) -> str:
+    """A problem if the mean accuracy of the classes is like chance, else ""."""
+    accuracy = audited.accuracies[1]
+    if not like_chance(accuracy, len(set(sample.labels.tolist()))):
+        return ""
+    return (
+        f"{name} classifies {100 * accuracy:.0f} % of the images correctly (mean of the classes, "
+        f"{len(sample.labels):,} images), hardly better than chance: {consequence}; check weights, preprocessing and "
+        "labels"
+    )
+
+
+def _donors(sample: ImageSample) -> int:
     """Images that are pasted into others, of the smallest class, if half of its images contain a pattern."""
-    counts = [int((pool.labels == index).sum()) for index in pool.audited]
-    return min(min(count // 4, (len(pool.labels) - count) // 2, TEST_PAIRS) for count in counts)
+    counts = [int((sample.labels == index).sum()) for index in sample.audited]
+    return min(min(count // 4, (len(sample.labels) - count) // 2, THRESHOLDS.test_pairs) for count in counts)
 
 
 def detectable(tests: int, donors: int) -> float:
@@ -151,10 +207,96 @@ def detectable(tests: int, donors: int) -> float:
 
     The solution of e = margin + (t(level / tests) + 0.84) · sqrt(e (1 − e) / donors).
     """
-    reach = (quantile(LEVEL / tests, max(1, donors - 1)) + 0.84) / math.sqrt(max(1, donors))
-    low, high = MARGIN, 1.0
+    margin = THRESHOLDS.margin
+    reach = (quantile(THRESHOLDS.level / tests, max(1, donors - 1)) + 0.84) / math.sqrt(max(1, donors))
+    low, high = margin, 1.0
     for _ in range(50):
         effect = (low + high) / 2
-        enough = effect > MARGIN + reach * math.sqrt(effect * (1 - effect))
+        enough = effect > margin + reach * math.sqrt(effect * (1 - effect))
         low, high = (low, effect) if enough else (effect, high)
     return high
+
+
+def _table(result: SearchResult, names: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    """A row per test, with its corrected p value, and per screening, as JSON values."""
+
+    def row(screening: Screening, stage: str) -> dict[str, Any]:
+        candidate = screening.candidate
+        return {
+            "stage": stage,
+            "kind": candidate.kind,
+            "class_index": candidate.class_index,
+            "class": names[candidate.class_index],
+            "source": candidate.source,
+            "region": ends_of(candidate.region),
+            "separation": screening.separation,
+            "gap": screening.gap,
+            "share": screening.share,
+        }
+
+    rows = [
+        row(trial.screening, "test")
+        | {
+            "effect": trial.effect.value,
+            "interval": [finite(end) for end in trial.effect.interval],
+            "control": trial.control,
+            "turned": trial.turned,
+            "control_turned": trial.control_turned,
+            "pairs": len(trial.changes),
+            "p": p,
+        }
+        for trial, p in zip(result.trials, result.ps, strict=True)
+    ]
+    rows += [row(each, "test") | {"p": 1.0} for each in result.without_groups]
+    return tuple(rows + [row(each, "screening") for each in result.screened])
+
+
+REMOVED, REDUCED, UNCHANGED, STRONGER, NEW = "removed", "reduced", "unchanged", "stronger", "new"
+
+
+def _is_among(finding: Finding, examined: Examined) -> bool:
+    """True if the other model has the same finding."""
+    alike = [
+        other for _, other in examined.findings
+        if (other.kind, other.class_index) == (finding.kind, finding.class_index)
+    ]  # fmt: skip
+    if finding.kind == PATCH:
+        return False  # another patch may look different
+    if finding.region is None:
+        return bool(alike)
+    regions = [other.region for other in alike if other.region is not None]
+    return any(overlap(region, finding.region) > THRESHOLDS.same_region for region in regions)
+
+
+def _compared(
+    first: Examined, second: Examined, trial: Trial, finding: Finding, of_other: bool, names: Sequence[str], seed: int
+) -> Compared:
+    index, trials = trial.candidate.class_index, []
+    for examined in (first, second):
+        pairs = replace(trial.pairs, predictions=examined.audited.second)
+        generator = torch.Generator().manual_seed(seed)
+        trials.append(trial_on(pairs, trial.first, trial.screening, trial.p_share, generator))
+    before, after = (each.effect.value for each in trials)
+    difference = Mean.over_groups(trials[1].changes - trials[0].changes, trial.pairs.donors)
+    outcome, subject = verdict(difference, *(each.excess for each in trials)), subject_in_words(trial.candidate)
+    figures = [f"{before:.2f}", f"{after:.2f}"]
+    figures += [f"{value:+.2f}" for value in (difference.value, *difference.interval)]
+    own, other, change, low, high = (figure.replace("-", "−") for figure in figures)
+    text = (
+        f"{subject}, {class_label(names[index])}: effect {own}, in the other model {other}, difference "
+        f"{change} [{low}, {high}]: {outcome}."
+    )
+    return Compared(finding, subject, of_other, before, after, difference.value, difference.interval, outcome, text)
+
+
+def verdict(difference: Mean, before: Mean, after: Mean) -> str:
+    """What became of an effect, from its paired difference and the effects beyond the controls in both models.
+
+    An effect is absent if it wouldn't be a finding even at the upper end of its interval.
+    """
+    low, high = difference.interval
+    if low <= 0 <= high or abs(difference.value) < THRESHOLDS.margin:
+        return UNCHANGED
+    if high < 0:
+        return REMOVED if after.interval[1] < THRESHOLDS.margin else REDUCED
+    return NEW if before.interval[1] < THRESHOLDS.margin else STRONGER

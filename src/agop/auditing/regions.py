@@ -1,12 +1,16 @@
-"""Regions (H,W) of an image: boxes, connected parts, overlap, and their place in words."""
+"""Regions (H,W) of an image: boxes, connected parts, overlap, their place in words, and where images look alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, max_pool2d, pad
+from torch.nn.functional import avg_pool2d, conv2d
+
+from agop.auditing.thresholds import THRESHOLDS
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,6 @@ class Box:
         region = torch.zeros(size, dtype=torch.bool)
         region[self.top : self.bottom, self.left : self.right] = True
         return region
-
-    def moved(self, top: int, left: int) -> Box:
-        """A box of the same size at another place."""
-        return Box(top, left, top + self.height, left + self.width)
 
     def contains(self, other: Box) -> bool:
         """True if every pixel of the other is in this one."""
@@ -70,27 +70,20 @@ def overlap(a: Tensor, b: Tensor) -> float:
 
 def connected(region: Tensor) -> list[Tensor]:
     """The connected parts (H,W) of a region (H,W), with diagonal neighbours, largest first."""
-    names = torch.arange(1, region.numel() + 1, dtype=torch.float64).reshape(region.shape) * region
-    while True:
-        # The largest number within a part spreads to all of its pixels.
-        spread = max_pool2d(names[None, None], 3, stride=1, padding=1)[0, 0] * region
-        if torch.equal(spread, names):
-            break
-        names = spread
-    numbers, counts = torch.unique(names[region], return_counts=True)
-    return [names == numbers[place] for place in counts.argsort(descending=True, stable=True)]
+    names, count = ndimage.label(region.numpy(), np.ones((3, 3)))
+    parts = [torch.from_numpy(names == name) for name in range(1, count + 1)]
+    return sorted(parts, key=lambda part: -int(part.sum()))
 
 
 def grown(region: Tensor, reach: int) -> Tensor:
-    """The region (H,W) with all pixels up to `reach` away from it."""
-    return max_pool2d(region.double()[None, None], 2 * reach + 1, stride=1, padding=reach)[0, 0] > 0
+    """The region (H,W) with all pixels up to `reach` away from it, along rows, columns and diagonals."""
+    side = 2 * reach + 1
+    return torch.from_numpy(ndimage.binary_dilation(region.numpy(), np.ones((side, side))))
 
 
 def smoothed(maps: Tensor, side: int) -> Tensor:
     """Means (K,H,W) of maps (K,H,W) over squares of an odd side, with reflection at the edges."""
-    reach = min(side // 2, min(maps.shape[1:]) - 1)
-    padded = pad(maps[:, None], (reach,) * 4, mode="reflect")
-    return avg_pool2d(padded, 2 * reach + 1, stride=1)[:, 0]
+    return torch.from_numpy(ndimage.uniform_filter(maps.numpy(), (1, side, side), mode="mirror"))
 
 
 def place_in_words(box: Box, size: tuple[int, int]) -> str:
@@ -99,8 +92,78 @@ def place_in_words(box: Box, size: tuple[int, int]) -> str:
         (low + high) / 2 * 3 / length
         for (low, high), length in zip(((box.top, box.bottom), (box.left, box.right)), size, strict=True)
     ]
-    row, column = (names[min(2, int(third))] for names, third in zip(_NAMES, thirds, strict=True))
+    names = (("upper", "", "lower"), ("left", "", "right"))
+    row, column = (words[min(2, int(third))] for words, third in zip(names, thirds, strict=True))
     return f"{row} {column}".strip() or "centre"
 
 
-_NAMES = (("upper", "", "lower"), ("left", "", "right"))
+# Share of the mean variance that is added to a pixel's, so that constant pixels aren't infinitely certain.
+_FLOOR = 0.01
+
+
+def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
+    """The box around the pixels that are alike in images (M,C,H,W) with the pattern, and unlike other images (N,C,H,W).
+
+    Only pixels that are connected with the core count. None if there are none, or if their box is more than a tenth of
+    the image.
+    """
+    variance = containing.double().var(dim=0, unbiased=False)
+    whole = others.double()
+    floor = _FLOOR * whole.var(dim=0, unbiased=False).mean() + 1e-12
+    distance = (containing.double().mean(dim=0) - whole.mean(dim=0)).square() / (variance + floor)
+    unlike = distance.amax(dim=0) > THRESHOLDS.unlike**2
+    reach = max(1, min(unlike.shape) // 32)
+    inside = core.region((unlike.shape[0], unlike.shape[1]))
+    # Pixels of a pattern may equal the background: a gap of two pixels joins its parts.
+    parts = [part & unlike for part in connected(grown(unlike, reach)) if bool((part & unlike & inside).any())]
+    if not parts:
+        return None
+    box = box_of(torch.stack(parts).any(dim=0))
+    large = box.height * box.width > THRESHOLDS.largest_region * unlike.numel()
+    return None if large or min(box.height, box.width) == 1 else box
+
+
+def cut(images: Tensor, corners: Tensor, side: int) -> Tensor:
+    """Patches (N,C,side,side) of images (N,C,H,W) at corners (N,2)."""
+    steps = torch.arange(side)
+    rows, columns = corners[:, :1, None] + steps[:, None], corners[:, 1:, None] + steps
+    return images[torch.arange(len(images))[:, None, None], :, rows, columns].movedim(-1, 1)
+
+
+def share_alike(images: Tensor, patches: Tensor, usual: Tensor) -> float:
+    """Share of images (N,C,H,W) in which a place looks like one of the patches (T,C,h,w).
+
+    It must look more like it than 95 % of the images look like one of the `usual` patches (U,C,h,w), which come from
+    the first U images: a small patch looks like some place of every image.
+    """
+    by_chance = best_matches(images, usual).correlation
+    by_chance[:, : len(usual)].fill_diagonal_(-1)  # a patch is in its own image
+    level = max(THRESHOLDS.alike, float(by_chance.amax(dim=0).quantile(THRESHOLDS.usual)))
+    return float((best_matches(images, patches).correlation.amax(dim=0) >= level).double().mean())
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The largest correlation (T,N) of each patch with a place of each image, and that place's corner (T,N,2)."""
+
+    correlation: Tensor
+    corners: Tensor
+
+
+def best_matches(images: Tensor, patches: Tensor) -> Matches:
+    """The best match of each patch (T,C,h,w) in each image (N,C,H,W), by normalised correlation."""
+    shape, size = (patches.shape[2], patches.shape[3]), patches[0].numel()
+    centred = patches - patches.mean(dim=(1, 2, 3), keepdim=True)
+    unit = centred / centred.flatten(1).norm(dim=1).clamp_min(1e-6)[:, None, None, None]
+    best, corners = [], []
+    for image in torch.split(images, 1):
+        products = conv2d(image, unit)[0]
+        sums, squares = (
+            avg_pool2d(values.sum(dim=1, keepdim=True), shape, stride=1) * shape[0] * shape[1]
+            for values in (image, image**2)
+        )
+        spread = (squares - sums.square() / size).clamp_min(1e-3 * size * 1e-3).sqrt()[0]
+        values, places = (products / spread).flatten(1).max(dim=1)
+        best.append(values)
+        corners.append(torch.stack([places // products.shape[2], places % products.shape[2]], dim=1))
+    return Matches(torch.stack(best, dim=1), torch.stack(corners, dim=1))

@@ -1,1 +1,3 @@
 """Command line: one module per command."""
+
+from __future__ import annotations

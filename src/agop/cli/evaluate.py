@@ -1,8 +1,9 @@
-"""`agop evaluate`: methods scored against masks or on grids, on a user's own model, as a table and a run folder."""
+"""`agop evaluate`, `sanity`, `report`, `data` and `list`: scores of methods, and what can be scored."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,15 +12,13 @@ import typer
 from agop.cli import options
 from agop.cli.printing import plain_console
 from agop.errors import InputError
+from agop.registry import unknown_name_error
 
 if TYPE_CHECKING:
-    from torch import nn
+    from rich.table import Table
 
-    from agop.evaluating.grid import GridEvaluation
-    from agop.evaluating.table import Evaluation
-    from agop.pictures.image_mask_pairs import ImageMaskPairs
-    from agop.pictures.preprocessing import Preprocessing
-    from agop.statistic.agop import AGOP
+    from agop.evaluation.table import Evaluation
+    from agop.methods import Method
 
 
 def evaluate(
@@ -64,29 +63,36 @@ def evaluate(
     gray: options.Gray = False,
     batch_size: options.BatchSize = None,
     device: options.Device = None,
+    force: options.Force = False,
 ) -> None:
     """Score methods on images with masks, or on grids: print a table and write a run folder for `agop report`."""
     from agop import methods
-    from agop.evaluating.grid_images import CONFIDENCE, GRIDS, check_accepts_grids
-    from agop.evaluating.table import check_place
+    from agop.evaluation.evaluate import evaluate as score
+    from agop.evaluation.grid import CONFIDENCE, GRIDS, check_accepts_grids, grid_pointing_game
+    from agop.evaluation.table import check_place
+    from agop.images.datasets import load_image_mask_pairs
+    from agop.images.files import class_names
+    from agop.images.overlays import pixels
     from agop.model.probe import number_of_classes
-    from agop.pictures.class_names import class_names
-    from agop.pictures.image_mask_pairs import load_image_mask_pairs
     from agop.report.advice import advice
+    from agop.report.folder import command_line, spread
     from agop.report.run import Run
-    from agop.runs.about import command_line
-    from agop.runs.gallery import spread
-    from agop.statistic.agop import AGOP
 
-    _check_options(masks, grid, {"--grids": grids, "--confidence": confidence}, {"--metric": metric, "--steps": steps})
+    if masks is None and not grid:
+        raise InputError(
+            "masks are missing: pass a folder of masks after the images, or --grid for the grid pointing game, which "
+            "needs none"
+        )
+    others = {"--metric": metric, "--steps": steps} if grid else {"--grids": grids, "--confidence": confidence}
+    if unused := [name for name, value in others.items() if value not in (None, [])]:
+        fix = "with --grid: remove it" if grid else "without --grid: add --grid"
+        raise InputError(f"{unused[0]} has no effect {fix}")
     for method_name in method or ():
         methods.create(method_name)  # raises before the images are read
-    statistic = None if prior is None else AGOP.load(prior)
-    how = options.preprocessing(model, size, mean, std, gray, statistic)
-    options.warn_if_preprocessing_differs(statistic, how)
+    how, statistic = options.prepare(model, prior, size, mean, std, gray)
     name = pictures.resolve().name
-    check_place(out, name)
-    network = options.load_model_on_device(model, weights, num_classes, device)
+    check_place(out, name, force=force)
+    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
     count = number_of_classes(network, how.zeros())
     if grid:
         check_accepts_grids(network, how.zeros())
@@ -100,10 +106,22 @@ def evaluate(
     }
     evaluation: Evaluation
     if grid:
-        chosen = {"grids": grids or GRIDS, "confidence": CONFIDENCE if confidence is None else confidence}
-        evaluation = _on_grids(network, data, how, method, statistic, **shared, **chosen)
+        if data.labels is None:
+            raise InputError("--grid needs the class of each image: put the images in PICTURES/CLASS/NAME.png")
+        evaluation = on_grids = grid_pointing_game(
+            network, data.images, data.labels, method, statistic, masks=data.masks, grids=grids or GRIDS,
+            confidence=CONFIDENCE if confidence is None else confidence, **shared,
+        )  # fmt: skip
+        shown = on_grids.shown_pictures(data.images, *how.extremes)
     else:
-        evaluation = _on_masks(network, data, how, method, statistic, metric, **shared, steps=steps, controls=controls)
+        assert data.masks is not None  # checked above
+        evaluation = score(
+            network, data.images, data.masks, method, statistic, metric, labels=data.labels, steps=steps,
+            controls=controls, **shared,
+        )  # fmt: skip
+        shown = pixels(data.images[spread(len(data.images))], *how.extremes)
+    # The gallery shows images before normalisation.
+    evaluation = replace(evaluation, gallery=replace(evaluation.gallery, pictures=shown))
     console = plain_console()
     console.print(str(evaluation))
     about = {
@@ -113,49 +131,170 @@ def evaluate(
     }
     if not grid:
         about["samples"] = {name: [data.names[place] for place in spread(len(data.names))]}
-    evaluation.save(out, name, **about)
+    evaluation.save(out, name, force=force, **about)
     console.print(f"\nIn short: {advice(Run(out))}")
     console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 
-def _check_options(masks: Path | None, grid: bool, of_grids: dict[str, Any], of_masks: dict[str, Any]) -> None:
-    """Raise unless there are masks or --grid, with the options that belong to it."""
-    if masks is None and not grid:
-        raise InputError(
-            "masks are missing: pass a folder of masks after the images, or --grid for the grid pointing game, which "
-            "needs none"
-        )
-    unused = [name for name, value in (of_masks if grid else of_grids).items() if value not in (None, [])]
-    if unused and grid:
-        raise InputError(f"{unused[0]} has no effect with --grid: remove it")
-    if unused:
-        raise InputError(f"{unused[0]} has no effect without --grid: add --grid")
+def sanity(
+    model: options.Model,
+    pictures: Annotated[Path, typer.Argument(help="Folder of images.")],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option. "
+            "Default: agop with --prior, vanilla without."
+        ),
+    ] = None,
+    prior: options.Prior = None,
+    references: options.References = None,
+    contrast: options.Contrast = None,
+    images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
+    steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    weights: options.Weights = None,
+    num_classes: options.NumClasses = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    batch_size: options.BatchSize = None,
+    device: options.Device = None,
+) -> None:
+    """Sanity check: compare maps with those of the same model with random weights, from the last layer to all."""
+    from agop import methods
+    from agop.evaluation.sanity import sanity as check
+    from agop.images.files import load_some
+
+    names = method or (["agop"] if prior else ["vanilla"])
+    for name in names:
+        methods.create(name)  # raises before the images are read
+    how, statistic = options.prepare(model, prior, size, mean, std, gray)
+    some, others = load_some(pictures, how, images), options.load_references(references, how)
+    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
+    for name in names:
+        result = check(
+            network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed,
+            output=options.output_of(contrast, statistic),
+        )  # fmt: skip
+        plain_console().print(f"{result}\n")
 
 
-def _on_masks(
-    network: nn.Module, data: ImageMaskPairs, how: Preprocessing, method: list[str] | None, prior: AGOP | None,
-    metric: list[str] | None, **options: Any,
-) -> Evaluation:  # fmt: skip
-    """Scores against the masks, with the gallery's images before normalisation."""
-    from agop.evaluating.evaluate import evaluate as score
-    from agop.pictures.heat import pixels
-    from agop.runs.gallery import spread
-
-    masks: Any = data.masks  # not None: _check_options raised
-    evaluation = score(network, data.images, masks, method, prior, metric, labels=data.labels, **options)
-    pictures = pixels(data.images[spread(len(data.images))], *how.extremes)
-    return replace(evaluation, gallery=replace(evaluation.gallery, pictures=pictures))
+_FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
-def _on_grids(
-    network: nn.Module, data: ImageMaskPairs, how: Preprocessing, method: list[str] | None, prior: AGOP | None,
-    **options: Any,
-) -> GridEvaluation:  # fmt: skip
-    """Scores on grids, with the gallery's images before normalisation."""
-    from agop.evaluating.grid import grid_pointing_game
+def report(
+    run: Annotated[Path, typer.Argument(help="Run folder of `agop bench` or `agop evaluate`.")],
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", help="html, markdown, csv, latex or json; default: by the extension of --out."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write; default: RUN/index.html, or standard output if not html."),
+    ] = None,
+    samples: Annotated[
+        str, typer.Option(help="all, or correct: only images that every network of the run classifies correctly.")
+    ] = "all",
+    force: options.Force = False,
+) -> None:
+    """Write the report of a run as an HTML page, Markdown, CSV, LaTeX or JSON."""
+    from agop.io import check_overwrites, write_atomically
+    from agop.report.folder import FILES
+    from agop.report.formats import registry
+    from agop.report.run import Run
 
-    if data.labels is None:
-        raise InputError("--grid needs the class of each image: put the images in PICTURES/CLASS/NAME.png")
-    evaluation = grid_pointing_game(network, data.images, data.labels, method, prior, masks=data.masks, **options)
-    pictures = evaluation.shown_pictures(data.images, *how.extremes)
-    return replace(evaluation, gallery=replace(evaluation.gallery, pictures=pictures))
+    extension = ".html" if out is None else out.suffix.lower()
+    if format_ is None and extension not in _FORMATS:
+        raise InputError(f"{out} doesn't end in {', '.join(_FORMATS)}: rename it or pass --format")
+    name = format_ or _FORMATS[extension]
+    if samples not in ("all", "correct"):
+        raise unknown_name_error("choice of samples", samples, ["all", "correct"])
+    results = Run(run) if samples == "all" else Run(run).with_correct_images()
+    text = registry.get(name)(results)
+    if out is None and name != "html":
+        typer.echo(text, nl=False)
+        return
+    path = run / "index.html" if out is None else out
+    inputs = [run / name for name in ("spec.json", "about.json", "cells", *FILES)]
+    check_overwrites([path], inputs, own=out is None, force=force)
+    write_atomically(path, text.encode())
+    typer.echo(f"wrote {path}")
+
+
+data = typer.Typer(help="Check the official data of a benchmark.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@data.command("clevr-xai")
+def clevr_xai(
+    folder: Annotated[Path | None, typer.Argument(help="Folder with the official files, unpacked or not.")] = None,
+    questions: Annotated[str, typer.Option(help="simple or complex.")] = "simple",
+) -> None:
+    """Check a folder with the CLEVR-XAI release; without a folder, print where to download it.
+
+    The reader has been tested on files written from the release's published description, not on the release itself.
+    """
+    from agop.bench.scenarios.clevr_release import ARCHIVES, PAGE, read_release
+
+    console = plain_console()
+    if folder is None:
+        console.print(f"Download CLEVR-XAI's files\n  {ARCHIVES[0]}\n  {ARCHIVES[1]}\nfrom {PAGE}")
+        console.print("into one folder. Unpacking them is optional. Then check them and run the benchmark:")
+        console.print("  agop data clevr-xai FOLDER\n  agop bench clevr-xai --data FOLDER")
+        return
+    console.print(read_release(folder, console.print, questions).summary())
+    console.print(f"next: agop bench clevr-xai --data {folder}")
+
+
+def list_(
+    scenarios: Annotated[
+        bool, typer.Option("--scenarios", help="List the scenarios of the benchmarks with their backgrounds instead.")
+    ] = False,
+) -> None:
+    """List the methods with their options, the metrics, the benchmarks, and how to name a model."""
+    from rich.console import Console
+
+    from agop import bench, methods, metrics
+    from agop.cli.bench import app
+    from agop.model.load import FORMS
+
+    console = Console(highlight=False)
+    if scenarios:
+        every = [bench.scenarios.get(name) for name in bench.scenarios.names()]
+        rows = ((scenario.name, scenario.benchmark, ", ".join(scenario.backgrounds)) for scenario in every)
+        console.print(_table(("scenario", "benchmark", "backgrounds"), rows))
+        return
+    own = [_method_row(methods.get(name)) for name in methods.names()]
+    console.print(_table(("method", "needs", "description", "options"), own))
+    console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
+    console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
+    console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
+    every_metric = [metrics.get(name) for name in metrics.names()]
+    scored = ((m.name, "higher" if m.higher_is_better else "lower", _first_line(m)) for m in every_metric)
+    for table in (
+        _table(("metric", "better", "description"), scored),
+        _table(("model", "description"), FORMS.items()),
+        _table(("benchmark", "description"), ((str(c.name), _first_line(c.callback)) for c in app.registered_commands)),
+    ):
+        console.print()
+        console.print(table)
+    console.print("agop list --scenarios lists the scenarios of the benchmarks")
+
+
+def _method_row(method: type[Method]) -> tuple[str, ...]:
+    needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
+    options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
+    return method.name, needed or "nothing", _first_line(method), options
+
+
+def _first_line(documented: object) -> str:
+    return str(documented.__doc__).strip().splitlines()[0]
+
+
+def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    return table

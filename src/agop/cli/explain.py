@@ -1,21 +1,24 @@
-"""`agop explain`: overlays, a page with all of them, raw maps and a manifest for image files."""
+"""`agop explain`, `agop app` and `agop audit`: which pixels, regions and properties of images a model relies on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agop.cli import options
+from agop.cli.checks import READ_BATCH, enlargement, mixed_sizes, wrong_folders
 from agop.cli.printing import plain_console
-from agop.errors import InputError, warn
+from agop.errors import InputError, MissingExtraError, ModelError, recorded_warnings, warn
 
 if TYPE_CHECKING:
-    from agop.pictures.image_files import Skip
-    from agop.pictures.predictions import Prediction
-    from agop.statistic.agop import AGOP
+    from agop.app.page import Session
+    from agop.images.files import Skip
+    from agop.prior.agop import AGOP
 
 # Predictions that are printed; the page lists all.
 _PRINTED = 20
@@ -56,15 +59,12 @@ def explain(
     colours: options.Colours = "inferno",
 ) -> None:
     """Explain images: write a sheet of overlays per image, index.html with all images, the raw maps, and a manifest."""
+    from agop.images.explained import Explainer, label_of, lines, summary
+    from agop.images.explanation_folder import ExplanationFolder, check_outputs
+    from agop.images.files import class_index, class_names
+    from agop.images.overlays import Colouring
     from agop.model.probe import number_of_classes
-    from agop.pictures.class_names import class_index, class_names
-    from agop.pictures.colouring import Colouring
-    from agop.pictures.explained import Explainer
-    from agop.pictures.explanation_folder import ExplanationFolder
-    from agop.pictures.explanation_outputs import ExplanationOutputs
-    from agop.pictures.predictions import label_of
-    from agop.statistic.agop import AGOP
-    from agop.system.progress import track
+    from agop.processes import track
 
     colouring = Colouring(scale, percentile, opacity, colours)
     skipped: list[str] = []
@@ -73,16 +73,12 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    statistic = None if prior is None else AGOP.load(prior)
+    preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
     methods = _methods(method, layer, statistic, references)
-    preprocessing = options.preprocessing(model, size, mean, std, gray, statistic)
-    options.warn_if_preprocessing_differs(statistic, preprocessing)
     folders = _image_files(images, skip)
     files = [path for path, _ in folders]
-    options.check_writable(out / "index.html")
-    outputs = ExplanationOutputs(out, files)
-    outputs.check([*files, Path(model), weights, prior, names], force=force)
-    network = options.load_model_on_device(model, weights, num_classes, device)
+    check_outputs(out, files, [*files, Path(model), weights, prior, names], force=force)
+    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
     class_count = number_of_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, class_count, network)
     explainer = Explainer(
@@ -94,11 +90,17 @@ def explain(
     source = options.manifest_source(model, weights, prior)
     if references is not None:
         source["references"] = str(references)
-    folder = ExplanationFolder(outputs, explainer, source, labels, colouring)
+    folder = ExplanationFolder(out, files, explainer, source, labels, colouring)
     for explained in track(explainer.explained(files, skip), "explaining", total=len(files)):
         folder.add(explained)
     folder.finish(skipped)
-    _print_predictions(folder.predictions, known, out)
+    console = plain_console()
+    for line in lines(folder.predictions, known, _PRINTED):
+        console.print(line)
+    if len(folder.predictions) > _PRINTED:
+        console.print(f"… and {len(folder.predictions) - _PRINTED:,} more in {out / 'index.html'}")
+    console.print(summary(folder.predictions))
+    console.print(f"wrote {out}/index.html, overlays/, maps.safetensors and manifest.json")
 
 
 def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, references: Path | None) -> list[str]:
@@ -120,7 +122,7 @@ def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, ref
 
 def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]]:
     """The files, and the image files in the folders, each with its folder."""
-    from agop.pictures.image_files import image_files
+    from agop.images.files import image_files
 
     files: list[tuple[Path, Path | None]] = []
     for path in paths:
@@ -135,13 +137,142 @@ def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]
     return files
 
 
-def _print_predictions(predictions: Sequence[Prediction], names: Sequence[str], out: Path) -> None:
-    from agop.pictures.predictions import lines, summary
+def app(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="package.module:function, torchvision:NAME, timm:NAME, hf:FOLDER or FILE.pt2. Default: an example."
+        ),
+    ] = None,
+    prior: options.Prior = None,
+    weights: options.Weights = None,
+    names: options.Names = None,
+    num_classes: options.NumClasses = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    layer: options.Layer = None,
+    device: options.Device = None,
+    scale: options.Scale = "own",
+    percentile: options.Percentile = 98.0,
+    opacity: options.Opacity = 1.0,
+    colours: options.Colours = "inferno",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on. With another one than the default, other machines can connect.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 7860,
+    browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Serve a web page: drop images, see which pixels the model relies on."""
+    from agop.app import example, is_local, serve
+    from agop.images.overlays import Colouring
 
+    if find_spec("gradio") is None:
+        raise MissingExtraError("agop app", "gradio", "app")
+    colouring = Colouring(scale, percentile, opacity, colours)
+    arguments: dict[str, Any] = {
+        "weights": weights, "prior": prior, "num_classes": num_classes, "mean": mean, "std": std, "layer": layer,
+        "size": size, "names": names, "gray": gray,
+    }  # fmt: skip
+    passed = [f"--{name}" for name, value in arguments.items() if value is not None and value is not False]
+    if model is None and passed:
+        raise InputError(
+            f"{', '.join(passed).replace('_', '-')} without a model: pass a model, or no options for the example"
+        )
+    arguments = example.ARGUMENTS if model is None else {"model": model, **arguments}
+    if not is_local(host):
+        warn(f"everybody who can reach {host} can upload images to this page and see its model's results")
+    examples = example.images() if model is None else []
+    serve(partial(load_session, **arguments, device=device), examples, host, port, typer.echo, browse, colouring)
+
+
+def load_session(
+    model: str,
+    weights: Path | None = None,
+    prior: Path | None = None,
+    names: Path | None = None,
+    num_classes: int | None = None,
+    size: str | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    gray: bool = False,
+    layer: str | None = None,
+    device: str | None = None,
+) -> Session:
+    """Session with the model of the arguments, after a first pass through it."""
+    from agop.app.page import Session
+
+    library, _, name = model.partition(":")
+    if library in ("torchvision", "timm") and weights is None:
+        raise ModelError(f"the app doesn't download weights for {model}: pass --weights FILE")
+    if library == "hf" and not Path(name).expanduser().is_dir():
+        raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
+    preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
+    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
+    return Session.start(
+        network, preprocessing, statistic, layer, names, options.manifest_source(model, weights, prior)
+    )
+
+
+def audit(
+    model: options.Model,
+    data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
+    prior: options.Prior = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("audit"),
+    against: Annotated[
+        str | None,
+        typer.Option(help="Another model of the same classes, for example retrained: what is found is tested on both."),
+    ] = None,
+    against_weights: Annotated[
+        Path | None, typer.Option(help="Weights of the other model. Without --against, it is MODEL with these weights.")
+    ] = None,
+    per_class: Annotated[int, typer.Option(min=20, help="Images of each class that are used, at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
+    weights: options.Weights = None,
+    num_classes: options.NumClasses = None,
+    names: options.Names = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    gray: options.Gray = False,
+    batch_size: options.BatchSize = None,
+    device: options.Device = None,
+    force: options.Force = False,
+) -> None:
+    """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
+    from agop.auditing.audit import audit as run_audit
+    from agop.images.files import ClassFolders, class_names
+    from agop.io import own_folder
+    from agop.model.probe import number_of_classes
+
+    if data.resolve() in (out.resolve(), *out.resolve().parents):
+        raise InputError(f"{out} is in the folder of the images, {data}: choose another --out")
+    with recorded_warnings() as doubts:
+        preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
+    for doubt in doubts:
+        warn(doubt)
+    own_folder(out, force=force)
+    images = ClassFolders(data, preprocessing)
+    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
+    other = None
+    if against is not None or against_weights is not None:
+        other = options.load_model_on_device(against or model, against_weights, num_classes, device)
+    classes = number_of_classes(network, preprocessing.zeros())
+    known = class_names(statistic, names, classes, network)
+    if known:
+        images = images.with_classes(known, classes)
+    elif problem := wrong_folders(images, classes):
+        raise InputError(problem)
+    if size is None and (problem := enlargement(images)):
+        warn(problem)
+    result = run_audit(
+        network, images.batches(batch_size or READ_BATCH, with_paths=True), None, statistic, against=other,
+        class_names=known or images.classes, per_class=per_class, batch_size=batch_size, seed=seed,
+    )  # fmt: skip
+    if note := mixed_sizes(images):
+        result = replace(result, notes=(*result.notes, note))
     console = plain_console()
-    for line in lines(predictions, names, _PRINTED):
-        console.print(line)
-    if len(predictions) > _PRINTED:
-        console.print(f"… and {len(predictions) - _PRINTED:,} more in {out / 'index.html'}")
-    console.print(summary(predictions))
-    console.print(f"wrote {out}/index.html, overlays/, maps.safetensors and manifest.json")
+    console.print(result.summary())
+    replace(result, notes=(*doubts, *result.notes)).save(out)
+    console.print(f"wrote {out / 'index.html'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -10,22 +11,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from agop.cli.app import app as page
-from agop.cli.audit import audit
 from agop.cli.bench import app as bench
-from agop.cli.data import app as data
-from agop.cli.evaluate import evaluate
-from agop.cli.explain import explain
-from agop.cli.fit import fit
-from agop.cli.list import list_
-from agop.cli.merge import merge
-from agop.cli.printing import print_any_name, print_labelled
-from agop.cli.report import report
-from agop.cli.sanity import sanity
-from agop.cli.show import show
-from agop.cli.stopping import sigterm_as_interrupt, stoppable
+from agop.cli.evaluate import data, evaluate, list_, report, sanity
+from agop.cli.explain import app, audit, explain
+from agop.cli.printing import print_labelled, sigterm_as_interrupt, stoppable
+from agop.cli.prior import fit, merge, show
 from agop.errors import AGOPError
-from agop.system.versions import package_version
+from agop.io import package_version
 
 cli = typer.Typer(
     help="Explain image classifiers with the Average Gradient Outer Product.",
@@ -47,7 +39,7 @@ cli.command("sanity", short_help="Compare maps with those of random weights.")(s
 cli.command("audit", short_help="Find shortcuts, tested by interventions.")(
     stoppable("nothing was written to {out}")(audit)
 )
-cli.command("app", short_help="Serve a web page that explains dropped images.")(page)
+cli.command("app", short_help="Serve a web page that explains dropped images.")(app)
 cli.command("list", short_help="List methods, metrics, benchmarks and models.")(list_)
 cli.command("report", short_help="Write the report of a run.")(report)
 cli.add_typer(bench, name="bench")
@@ -62,11 +54,12 @@ def main() -> None:
         print_labelled("error", message, "red")
         sys.exit(code)
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         print_labelled("warning", str(message), "yellow")
 
-    warnings.showwarning = show
-    print_any_name()
+    warnings.showwarning = show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names that aren't UTF-8 are printed as escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     with sigterm_as_interrupt():
         try:
             cli()

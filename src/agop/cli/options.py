@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agop.cli.preparation import ASSUMED, report_preprocessing, warn_if_random
+from agop.cli.printing import plain_console
 from agop.errors import InputError, warn
+from agop.processes import torchrun_rank
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from agop.pictures.preprocessing import Preprocessing
-    from agop.statistic.agop import AGOP
+    from agop.images.preprocessing import Preprocessing
+    from agop.prior.agop import AGOP
 
 Model = Annotated[
     str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
@@ -74,9 +75,11 @@ BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files that agop didn't write.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Overwrite existing files, and write into a folder with other files.")
+]
 
-# How maps are drawn: the fields of `agop.pictures.colouring.Colouring`.
+# How maps are drawn: the fields of `agop.images.overlays.Colouring`.
 _COLOURS_PANEL = "Colours of the maps"
 Scale = Annotated[
     str,
@@ -98,21 +101,24 @@ Opacity = Annotated[
 Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
+_ASSUMED = "assumed"
 
 
-def preprocessing(
-    model: str, size: str | None, mean: str | None, std: str | None, gray: bool, prior: AGOP | None = None
-) -> Preprocessing:
-    """How images become the model's input. Prints it, and warns about what is assumed.
+def prepare(
+    model: str, prior: Path | None, size: str | None, mean: str | None, std: str | None, gray: bool
+) -> tuple[Preprocessing, AGOP | None]:
+    """How images become the model's input, and the prior. Prints the preprocessing, and warns about what is assumed.
 
     Options win. Defaults come from the prior's preprocessing, else the library of the model, else the prior's shape.
     """
-    from agop.interop.models import preprocessing_of
-    from agop.pictures.preprocessing import Preprocessing
+    from agop.images.preprocessing import Preprocessing
+    from agop.integrations.models import preprocessing_of
+    from agop.prior.agop import AGOP
 
+    statistic = None if prior is None else AGOP.load(prior)
+    recorded = {} if statistic is None else statistic.provenance.data.preprocessing
     options: dict[str, Any] = {} if size is None else {"size": height_and_width(size), "resize": None}
     options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
-    recorded = _recorded(prior)
     if recorded:
         defaults = Preprocessing.from_dict(recorded)
         sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
@@ -120,50 +126,54 @@ def preprocessing(
         defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
         sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
     else:
-        defaults = _from_shape(prior)
-        sources = {"size": ASSUMED if prior is None else "from the prior", "mean": ASSUMED, "std": ASSUMED}
-    if (gray or (prior is not None and len(prior.diagonal) == 1)) and not defaults.gray:
+        defaults, sources = Preprocessing(), dict.fromkeys(("size", "mean", "std"), _ASSUMED)
+        if statistic is not None:  # a training hook records no more than the shape
+            channels, height, width = statistic.diagonal.shape
+            defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
+    if (gray or (statistic is not None and len(statistic.diagonal) == 1)) and not defaults.gray:
         # A mean or std of three channels doesn't fit. One number stays.
         one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
         replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
         defaults = replace(defaults, gray=True, **replaced)
-        sources |= dict.fromkeys(replaced, ASSUMED)
+        sources |= dict.fromkeys(replaced, _ASSUMED)
     result = replace(defaults, **options)
-    report_preprocessing(result, sources | {name: "from options" for name in options if name in sources}, prior)
-    return result
+    if torchrun_rank()[0] == 0:
+        _report(result, sources | {name: "from options" for name in options if name in sources}, recorded, prior)
+    return result, statistic
 
 
-def _recorded(prior: AGOP | None) -> dict[str, Any]:
-    """The preprocessing that an AGOP file records, as JSON values; empty if it records none."""
-    return {} if prior is None else prior.provenance.data.preprocessing
+def _report(
+    preprocessing: Preprocessing, sources: Mapping[str, str], recorded: Mapping[str, Any], prior: Path | None
+) -> None:
+    """Print how images are prepared, and warn about what is assumed or differs from what the prior records.
 
+    `sources` say where size, mean and std come from.
+    """
+    from agop.images.preprocessing import OMITTED
+    from agop.prior.show import preprocessing_text
 
-def _from_shape(prior: AGOP | None) -> Preprocessing:
-    """Size and channels of the prior, which is all that a training hook records."""
-    from agop.pictures.preprocessing import Preprocessing
-
-    if prior is None:
-        return Preprocessing()
-    channels, height, width = prior.diagonal.shape
-    return Preprocessing((height, width), gray=channels == 1)
-
-
-def warn_if_preprocessing_differs(prior: AGOP | None, preprocessing: Preprocessing) -> None:
-    """Warn if the prior was made with other preprocessing."""
-    from agop.pictures.preprocessing import OMITTED
-
-    recorded = _recorded(prior)
-    if not recorded:
-        return
-    before, now = OMITTED | recorded, OMITTED | json.loads(json.dumps(preprocessing.to_dict()))
+    fields = preprocessing.to_dict()
+    parts: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        parts.setdefault(source, []).append(name)
+    words = [f"{', '.join(names)} {source}" for source, names in parts.items()] if len(parts) > 1 else [*parts]
+    plain_console().print(f"images: {preprocessing_text(fields)} ({'; '.join(words)})")
+    if assumed := parts.get(_ASSUMED):
+        reason = (
+            "nothing specifies the preprocessing" if prior is None else "the prior doesn't record its preprocessing"
+        )
+        values = ", ".join(f"{name} {'×'.join(f'{value:g}' for value in fields[name])}" for name in assumed)
+        *others, last = (f"--{name}" for name in assumed)
+        warn(f"{reason} (assuming {values}): pass {', '.join(others)}{' and ' if others else ''}{last} as in training")
+    before, now = OMITTED | dict(recorded), OMITTED | json.loads(json.dumps(fields))
     different = [f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]]
-    if different:
+    if recorded and different:
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
 def output_of(contrast: bool | None, prior: AGOP | None) -> str:
     """What gradients are of, from --contrast; by default as in the prior."""
-    from agop.model.targets import CONTRAST, PREDICTED
+    from agop.model.outputs import CONTRAST, PREDICTED
 
     if contrast is None:
         return PREDICTED if prior is None else prior.provenance.output
@@ -172,20 +182,23 @@ def output_of(contrast: bool | None, prior: AGOP | None) -> str:
 
 def load_references(folder: Path | None, preprocessing: Preprocessing) -> Tensor | None:
     """The reference images (M,C,H,W) of --references, prepared like all images."""
-    from agop.pictures.folders import load_some
+    from agop.images.files import load_some
 
     return None if folder is None else load_some(folder, preprocessing, _MOST_REFERENCES)
 
 
-def load_model_on_device(spec: str, weights: Path | None, num_classes: int | None, device: str | None) -> nn.Module:
-    """The model of a spec, on the device; default: the GPU if there is one."""
+def load_model_on_device(
+    spec: str, weights: Path | None, num_classes: int | None, device: str | None, prior: AGOP | None = None
+) -> nn.Module:
+    """The model of a spec, on the device; default: the GPU if there is one. A prior tells whether it's trained."""
     import torch
 
-    from agop.networks import load_model
+    from agop.model.load import load_model
 
     model = load_model(spec, weights, num_classes)
-    if weights is None and not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES)):
-        warn_if_random(spec, model, load_model(spec, None, num_classes))
+    own = not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES))
+    if own and weights is None and prior is None and torchrun_rank()[0] == 0:
+        warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
     if device is None:
         return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:
@@ -202,13 +215,13 @@ def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dic
 
 def check_out(path: Path, inputs: Iterable[Path | None] = (), *, force: bool = False) -> None:
     """Raise if no AGOP file can be written to the path, or if it would replace something else, before any work."""
-    from agop.statistic.agop_file import is_agop_file
-    from agop.system.files import check_overwrites
+    from agop.io import check_overwrites
+    from agop.prior.agop import is_agop_file
 
     if path.is_dir():
         raise InputError(f"out {path} is a folder: give a file, {path / 'agop.safetensors'}")
     check_writable(path)
-    check_overwrites([path], inputs, is_agop_file, force=force)
+    check_overwrites([path], inputs, own=is_agop_file(path), force=force)
 
 
 def check_writable(path: Path) -> None:

@@ -1,10 +1,12 @@
-"""Print lines as they are: a path or name in them is never markup, an emoji or broken by a narrow terminal."""
+"""Print lines as they are, and end with one line on Ctrl-C."""
 
 from __future__ import annotations
 
-import io
-import sys
-from typing import TYPE_CHECKING
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +26,62 @@ def plain_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
-def print_any_name() -> None:
-    """Let standard output print file names that aren't UTF-8, as escapes; standard error does so by default."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+Command = Callable[..., None]
+
+
+def stoppable(kept: str = "") -> Callable[[Command], Command]:
+    """Decorate a command: when it's stopped, print what is kept of its work.
+
+    That is the message of the KeyboardInterrupt, or `kept`, in which {out} is the command's option.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(**options: Any) -> None:
+            try:
+                command(**options)
+            except KeyboardInterrupt as stop:
+                message = str(stop) or kept.format(**options)
+                console = plain_console(stderr=True)
+                console.print(f"stopped: {message}" if message else "stopped")
+                raise
+
+        return run
+
+    return decorate
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Raise KeyboardInterrupt on the first SIGTERM and ignore further ones. The old handler returns at the end.
+
+    torchrun sends SIGTERM when another rank has ended, and also after Ctrl-C.
+    """
+
+    def interrupt(*_: Any) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block, not inside it."""
+    received: list[int] = []
+
+    def remember(number: int, _: Any) -> None:
+        received.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

@@ -1,23 +1,31 @@
-"""AGOP: where × what × which, the product of the prior's knowledge and the evidence for the class."""
+"""Methods of the AGOP: the product where × what × which, and local, weighted, global, expected, patch and subspace."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from agop.errors import InputError, LayerError
-from agop.methods.base import Job, product
-from agop.methods.channels import edges, sum_channels
-from agop.methods.layer_method import mean_gradient, weighted_maps
-from agop.methods.patches import patch_maps
-from agop.methods.prior_patches import class_patch_maps, prior_layer
-from agop.methods.reference_method import ReferenceMethod
-from agop.model.default_layer import default_layer
-from agop.model.layers import COARSE_BELOW, Layer, map_size, named_layer
-from agop.statistic.agop import ENOUGH_SAMPLES
+from agop.errors import InputError, LayerError, PriorError
+from agop.methods.base import Job, Method, edges, product, sum_channels
+from agop.methods.cam import mean_gradient, weighted_maps
+from agop.methods.gradients import ReferenceMethod, Vanilla
+from agop.model.layers import (
+    COARSE_BELOW,
+    Layer,
+    default_layer,
+    layer_candidates,
+    map_size,
+    named_layer,
+    patch_outputs,
+)
+from agop.model.probe import Probe, at_least_float32
+from agop.prior.agop import AGOP, ENOUGH_SAMPLES
+from agop.prior.matrices import square_root
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
 # The exponent of V rises from 0 to 8 while the unevenness of V rises from 0.25 to 0.45.
@@ -27,7 +35,7 @@ _FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
-class WhereWhatWhich(ReferenceMethod):
+class AGOPMethod(ReferenceMethod):
     """Where × what × which: places, patterns and class evidence that the model relies on, multiplied.
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
@@ -41,10 +49,21 @@ class WhereWhatWhich(ReferenceMethod):
     - which, coarse: GradCAM of the last block of feature maps (or `layer`), if its map has at least 7×7 values.
 
     A model that is at chance on the prior's images has learned nothing to show. Its map is even: otherwise it would
-    show what stands out in the image.
+    show what stands out in the image. V and S are half those of the target's class if the prior has enough samples.
 
-    V and S are half those of the target's class if the prior has enough samples of it. `what` replaces the second
-    factor by a control: activation-norm (the same without S), sobel, or mean-difference, |x − mean of the training|.
+    Args:
+        samples: Number of paths.
+        seed: Seed of the paths.
+        what: The second factor: patch-matrix, or a control: activation-norm (the same without S), sobel, or
+            mean-difference, |x − mean of the training|.
+        layer: Layer of the class map, by name or module.
+
+    Raises:
+        InputError: If `samples` isn't positive or `what` is unknown.
+
+    Example:
+        prior = agop.fit(model, loader)
+        maps = agop.explain(model, images, agop.methods.AGOPMethod(samples=100), prior)
     """
 
     name: ClassVar[str] = "agop"
@@ -57,6 +76,21 @@ class WhereWhatWhich(ReferenceMethod):
         super().__post_init__()
         if self.what not in WHAT:
             raise InputError(f"{self.name}: what is {self.what!r}: give {', '.join(WHAT)}")
+
+    def prepared(self, job: Job) -> AGOPMethod:
+        """The method with the layer of its class map, found once for all images."""
+        if job.prior.provenance.at_chance:
+            return self
+        image = job.images[:1]
+        try:
+            layer = named_layer(job.probe.model, self.layer or default_layer(job.probe, image))[1]
+        except LayerError:
+            if self.layer is not None:
+                raise
+            return _WithoutClassMap(**vars(self))
+        if min(map_size(job.probe, image, layer)) < COARSE_BELOW:
+            return _WithoutClassMap(**vars(self))
+        return replace(self, layer=layer)
 
     def maps(self, job: Job) -> Tensor:
         return product(self.factors(job))
@@ -92,26 +126,249 @@ class WhereWhatWhich(ReferenceMethod):
         if job.prior.patch_matrix is None:
             return None
         if self.what == "activation-norm":
-            return patch_maps(job.probe, job.images, prior_layer(job), centred=True)
-        return class_patch_maps(job, classes, centred=True)
+            return patch_maps(job.probe, job.images, _prior_layer(job), centred=True)
+        return _class_patch_maps(job, classes, centred=True)
 
     def _class_map(self, job: Job) -> Tensor | None:
-        """GradCAM's maps; 1 for an image without evidence. None if the model has no maps, or only coarse ones."""
-        image = job.images[:1]
-        try:
-            layer = named_layer(job.probe.model, self.layer or default_layer(job.probe, image))[1]
-        except LayerError:
-            if self.layer is not None:
-                raise
-            return None
-        if min(map_size(job.probe, image, layer)) < COARSE_BELOW:
-            return None
-        maps = weighted_maps(job, layer, mean_gradient)
+        """GradCAM's maps; 1 for an image without evidence."""
+        maps = weighted_maps(job, self.layer, mean_gradient)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
+
+
+class _WithoutClassMap(AGOPMethod):
+    """The method for a model without feature maps, or with coarse ones only."""
+
+    def _class_map(self, job: Job) -> None:
+        return None
 
 
 def _scaled(maps: Tensor) -> Tensor:
     """Maps divided by their maximum; maps of zeros as they are."""
     largest = maps.amax(dim=(1, 2), keepdim=True)
     return maps / torch.where(largest > 0, largest, 1)
+
+
+@dataclass(frozen=True)
+class AGOPLocal(Vanilla):
+    """The absolute gradient. By the paper's definition, the same as vanilla.
+
+    Katakam, "AGOP as Explanation: From Feature Learning to Per-Sample Attribution in Image Classifiers".
+
+    Example:
+        maps = agop.explain(model, images, "agop-local")
+    """
+
+    name: ClassVar[str] = "agop-local"
+
+
+@dataclass(frozen=True)
+class AGOPWeighted(Method):
+    """The gradient times the prior: Σ_channels |∂f/∂x| · sqrt(diag(M) / max diag(M)).
+
+    Katakam, "AGOP as Explanation: From Feature Learning to Per-Sample Attribution in Image Classifiers".
+
+    Args:
+        by_class: diag(M) is half that of the target's class, if the prior has enough samples of it.
+
+    Example:
+        maps = agop.explain(model, images, "agop-weighted", prior)
+    """
+
+    name: ClassVar[str] = "agop-weighted"
+    needs_prior: ClassVar[bool] = True
+    by_class: bool = False
+
+    def maps(self, job: Job) -> Tensor:
+        gradients = job.probe.gradients(job.images, job.targets)
+        weights = job.prior.weights_for(gradients.targets) if self.by_class else job.prior.weights
+        return sum_channels(gradients.values, weights)
+
+
+@dataclass(frozen=True)
+class AGOPGlobal(Method):
+    """The prior itself, Σ_channels diag(M), for every image.
+
+    All N maps share the memory of one map, so writing to them raises.
+    Katakam, "AGOP as Explanation: From Feature Learning to Per-Sample Attribution in Image Classifiers".
+
+    Example:
+        maps = agop.explain(model, images, "agop-global", prior)
+    """
+
+    name: ClassVar[str] = "agop-global"
+    needs_prior: ClassVar[bool] = True
+    needs_model: ClassVar[bool] = False
+
+    def maps(self, job: Job) -> Tensor:
+        return job.prior.map.to(torch.float32).expand(len(job.images), -1, -1)
+
+
+@dataclass(frozen=True)
+class AGOPExpected(ReferenceMethod):
+    """Expected Gradients' absolute terms times the prior: Σ_channels mean |(x − b) · ∂f/∂x| · sqrt(diag(M) / max).
+
+    The mean of absolute values keeps a pixel that speaks for the class beside one reference and against it beside
+    another. diag(M) is half that of the target's class, if the prior has enough samples of it.
+
+    Args:
+        samples: Number of paths from reference images.
+        seed: Seed of the paths.
+
+    Example:
+        maps = agop.explain(model, images, "agop-expected", prior, references=training_images)
+    """
+
+    name: ClassVar[str] = "agop-expected"
+    needs_prior: ClassVar[bool] = True
+
+    def maps(self, job: Job) -> Tensor:
+        classes = job.classes
+        return sum_channels(self.mean_term(replace(job, targets=classes), torch.abs), job.prior.weights_for(classes))
+
+
+@dataclass(frozen=True)
+class AGOPPatch(Method):
+    """The prior's weight of each pixel times how much the model relies on the patches around it.
+
+    V_i times the mean of ‖S^½ o_p‖ over the patches p that contain pixel i. V_i is the mean over channels of
+    sqrt(diag(M) / max diag(M)), S the patch matrix, and o_p = W·patch_p the output of its layer without bias. V and S
+    are half those of the target's class if the prior has enough samples of it; then the predicted classes are computed
+    unless targets are passed. Otherwise the model runs only up to that layer, and the map is the same for every target.
+
+    Example:
+        maps = agop.explain(model, images, "agop-patch", agop.fit(model, loader))
+    """
+
+    name: ClassVar[str] = "agop-patch"
+    needs_prior: ClassVar[bool] = True
+    prior_parts: ClassVar[tuple[str, ...]] = ("patch_matrix",)
+
+    def maps(self, job: Job) -> Tensor:
+        if job.prior.class_diagonals is None:
+            weights = job.prior.weights
+            maps = patch_maps(job.probe, job.images, _prior_layer(job), _root(job.prior, None))
+        else:
+            classes = job.classes
+            weights = job.prior.weights_for(classes)
+            maps = _class_patch_maps(job, classes)
+        return maps * weights.mean(dim=-3).to(maps)
+
+
+@dataclass(frozen=True)
+class AGOPSubspace(Method):
+    """The gradient multiplied by the approximation of M from the prior's sketch: Σ_channels |M̂ ∂f/∂x|.
+
+    M̂ = BᵀB/n + diag(r), with the sketch B and r = diag(M) − diag(BᵀB)/n, so that M̂ has the diagonal of M.
+
+    Example:
+        maps = agop.explain(model, images, "agop-subspace", agop.fit(model, loader, rank=32))
+    """
+
+    name: ClassVar[str] = "agop-subspace"
+    needs_prior: ClassVar[bool] = True
+    prior_parts: ClassVar[tuple[str, ...]] = ("sketch",)
+
+    def maps(self, job: Job) -> Tensor:
+        gradients = job.gradients()
+        gradients = gradients.to(at_least_float32(gradients.dtype))
+        # Scaled by max diag(M): products of small gradients would underflow in float32.
+        scale = job.prior.diagonal.max()
+        residual = (job.prior.residual / scale).to(gradients)
+        rows = (job.prior.sketch_rows / (scale * job.prior.count).sqrt()).to(gradients).flatten(1)
+        projected = (gradients.flatten(1) @ rows.T) @ rows
+        return sum_channels(projected.reshape(gradients.shape) + residual * gradients)
+
+
+def patch_maps(
+    probe: Probe, images: Tensor, layer: nn.Module, root: Tensor | None = None, *, centred: bool = False
+) -> Tensor:
+    """Maps (N,H,W): mean of ‖R o_p‖ over the patches p that contain each pixel; of ‖o_p‖ without a root R (D,D).
+
+    o_p is the layer's output without bias, with `centred` minus its mean over the image: else the patches of a flat,
+    bright area are as large as those of an object. The model runs only up to the layer.
+    """
+    outputs, input_shape = patch_outputs(probe, images, layer)
+    if centred:
+        outputs = outputs - outputs.mean(dim=(2, 3), keepdim=True)
+    if root is not None:
+        if outputs.shape[1] != len(root):
+            raise PriorError(
+                f"the prior's patch matrix is {len(root)}×{len(root)}, its layer has {outputs.shape[1]} channels "
+                "in this model: compute a prior for it with agop.fit"
+            )
+        outputs = torch.einsum("de,nehw->ndhw", root.to(outputs), outputs)
+    return _pixel_means(outputs.norm(dim=1), layer, input_shape, images.shape[-2:])
+
+
+def _pixel_means(values: Tensor, layer: nn.Module, input_shape: torch.Size, size: torch.Size) -> Tensor:
+    """Maps (N,H,W) of a pixel's mean over the patches that contain it, from values (N,h,w) of a layer's patches.
+
+    The patches of a convolution are those of its input (…,H',W'), scaled bilinearly if the image has another size.
+    Other layers have values at points, which are interpolated bilinearly. 0 for a pixel that is in no patch.
+    """
+    if isinstance(layer, nn.Conv2d) and len(input_shape) == 4:
+        sums, counts = (_added(part, layer, input_shape[2:]) for part in (values, torch.ones_like(values[:1])))
+        values = torch.where(counts > 0, sums / counts.clamp_min(1), 0.0)
+    if values.shape[1:] == size:
+        return values
+    return functional.interpolate(values[:, None], tuple(size), mode="bilinear", align_corners=False)[:, 0]
+
+
+def _added(values: Tensor, layer: nn.Conv2d, size: Sequence[int]) -> Tensor:
+    """Sum (N,H,W) over the patches that contain each pixel: a transposed convolution with ones."""
+    kernel = values.new_ones(1, 1, *layer.kernel_size)
+    # Numbers for both axes if the user has set them: conv.stride = 1.
+    strides, dilation = ([value] * 2 if isinstance(value, int) else value for value in (layer.stride, layer.dilation))
+    spread = functional.conv_transpose2d(values[:, None], kernel, stride=strides, dilation=dilation)[:, 0]
+    margins: list[int] = []
+    for axis in (1, 0):  # functional.pad starts with the last axis
+        side, reach = size[axis], spread.shape[axis + 1]
+        before = layer.padding if isinstance(layer.padding, int | str) else layer.padding[axis]
+        if isinstance(before, str) or not 0 <= side + 2 * before - reach < strides[axis]:
+            # "same", or a subclass that pads in its forward pass: in the middle, as TensorFlow does.
+            before = max(0, reach - side) // 2
+        margins += [-before, side - (reach - before)]
+    return functional.pad(spread, margins)
+
+
+def _class_patch_maps(job: Job, classes: Tensor, centred: bool = False) -> Tensor:
+    """Patch maps (N,H,W), each by the patch matrix for its class (N,)."""
+    layer, classes = _prior_layer(job), classes.to(job.images.device)
+    present: list[int] = sorted(set(classes.tolist()))
+    parts = [
+        patch_maps(job.probe, job.images[classes == index], layer, _root(job.prior, index), centred=centred)
+        for index in present
+    ]
+    maps = torch.empty(len(classes), *job.images.shape[-2:], dtype=parts[0].dtype, device=parts[0].device)
+    for index, own in zip(present, parts, strict=True):
+        maps[(classes == index).to(maps.device)] = own
+    return maps
+
+
+def _prior_layer(job: Job) -> nn.Module:
+    """The model's layer of the prior's patch matrix."""
+    prior, model = job.prior, job.probe.model
+    if prior.patch_matrix is None or prior.layer is None:
+        if not any(isinstance(module, nn.Conv2d) for module in model.modules()):
+            raise LayerError(
+                "the model has no convolution, so there is no patch matrix: name a layer that returns maps or tokens, "
+                f"agop.fit(model, loader, layer=…); {layer_candidates(model)}"
+            )
+        raise PriorError("the prior has no patch matrix: make one with agop.fit(model, loader) or `agop fit`")
+    try:
+        return named_layer(model, prior.layer)[1]
+    except LayerError as error:
+        raise PriorError(f"the prior's patch matrix is that of layer {prior.layer!r}: {error}") from error
+
+
+def _root(prior: AGOP, class_index: int | None) -> Tensor:
+    """A matrix R (D,D) with RᵀR = S / tr(S): squares of small gradients would underflow in float32."""
+    matrix = prior.patch_matrix if class_index is None else prior.patch_matrix_for(class_index)
+    if matrix is None or not matrix.trace() > 0:
+        raise PriorError(
+            f"the patch matrix of layer {prior.layer!r} is zero: the model's output doesn't depend on this layer; "
+            "check the model, or name another layer in agop.fit"
+        )
+    root = square_root((matrix / matrix.trace()).cpu().numpy())
+    return torch.from_numpy(root).to(matrix.device)

@@ -1,26 +1,33 @@
-"""Method: the base class of all methods. Job: what a method explains."""
+"""Method: the base class of all methods. Job: what a method explains. Methods by name, with options in the name."""
 
 from __future__ import annotations
 
+import ast
+import re
+import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, get_type_hints
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from agop.errors import InputError, PriorError
+from agop.errors import InputError, ModelError, PriorError, UnknownNameError
+from agop.model.load import load_user_object
 from agop.model.probe import Probe, at_least_float32
-from agop.registry import Registry
-from agop.statistic.agop import AGOP
+from agop.prior.agop import AGOP
+from agop.registry import Registry, unknown_name_error
 
 # The paper's methods in its order, then ours, then controls.
 FIRST = (
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
     "agop-local", "agop-weighted", "agop-global",
     "agop", "agop-patch", "agop-expected", "agop-subspace", "expected-gradients",
-    "x", "sobel", "laplace", "activation-norm",
+    "input", "sobel", "laplace", "activation-norm",
 )  # fmt: skip
 registry: Registry[type[Method]] = Registry("method", first=FIRST)
 
@@ -29,8 +36,17 @@ registry: Registry[type[Method]] = Registry("method", first=FIRST)
 class Job:
     """Images (N,C,H,W) to explain for targets (N,), or for the predicted classes if None.
 
-    `rows` bounds the images per forward pass. `explain` sets the prior of a method with needs_prior, the probe of one
-    with needs_model, and the references of one with needs_references.
+    `explain` makes the job: it sets the prior of a method with needs_prior, the probe of a method with needs_model, and
+    the references of a method with needs_references.
+
+    Args:
+        images: Images (N,C,H,W).
+        targets: Classes (N,), or None for the predicted ones.
+        rows: The most images per forward pass.
+
+    Example:
+        def maps(self, job):  # of a Method
+            return job.gradients().abs().sum(dim=1)
     """
 
     images: Tensor
@@ -70,12 +86,26 @@ class Job:
         """Gradients (N,C,H,W) of the target logits with respect to the images."""
         return self.probe.gradients(self.images, self.targets).values
 
+    def parts(self) -> Iterator[Job]:
+        """The job in parts with at most `rows` images each."""
+        images = torch.split(self.images, self.rows)
+        targets = [None] * len(images) if self.targets is None else torch.split(self.targets, self.rows)
+        for part, target in zip(images, targets, strict=True):
+            yield replace(self, images=part, targets=target)
+
 
 @dataclass(frozen=True)
 class Method(ABC):
     """Base class of methods: a frozen dataclass whose fields are its options.
 
-    A subclass with a `name` is registered.
+    A subclass with a `name` is registered. Class variables say what the method needs.
+
+    Example:
+        class Brightness(Method):
+            name, needs_model = "brightness", False
+
+            def maps(self, job):
+                return job.images.abs().sum(dim=1)
     """
 
     name: ClassVar[str]
@@ -119,40 +149,253 @@ class Method(ABC):
         return self
 
 
-def product(factors: dict[str, Tensor]) -> Tensor:
-    """The product (N,H,W) of all factors."""
-    return torch.stack(list(factors.values())).prod(dim=0)
+def names() -> list[str]:
+    """Names of all methods: the paper's in its order, then ours, then controls and a user's own.
 
+    Returns:
+        A list of names for `agop.explain`.
 
-def mean_gradients(
-    job: Job,
-    points: int,
-    point: Callable[[int, Tensor], Tensor],
-    term: Callable[[int, Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images), or of term(k, images, gradients).
-
-    As many points share a pass as `rows` allows, so memory doesn't grow with points or images.
+    Example:
+        >>> agop.methods.names()[:2]
+        ['random', 'vanilla']
     """
-    probe = job.probe
-    images, targets = probe.placed(job.images), job.targets
-    targets = probe.predict(images) if targets is None else targets
-    points_per_pass = max(1, job.rows // len(images))
-    total = torch.zeros_like(images, dtype=at_least_float32(images.dtype))
-    for ks in _runs(points, points_per_pass):
-        batch = torch.cat([point(k, images) for k in ks])
-        gradients = probe.gradients(batch, targets.repeat(len(ks))).values.reshape(len(ks), *images.shape)
-        if term is None:
-            total += gradients.sum(dim=0)
+    return registry.names()
+
+
+def get(name: str) -> type[Method]:
+    """The method class of a name.
+
+    Args:
+        name: A name of `names()`. LIBRARY:NAME is a library's method, from agop.integrations.LIBRARY.
+            package.module:NAME is the user's own: a class, or an object with its options.
+
+    Returns:
+        The class, whose class variables say what the method needs.
+
+    Raises:
+        UnknownNameError: If there is no such method.
+
+    Example:
+        >>> agop.methods.get("gradcam").needs_prior
+        False
+    """
+    method = _resolve(split_options(name)[0])
+    return method if isinstance(method, type) else type(method)
+
+
+def create(name: str) -> Method:
+    """The method object of a name, with the options in the name.
+
+    Args:
+        name: A name as for `get`, and options after a colon. Other options have their defaults, or the values of the
+            user's object package.module:NAME.
+
+    Returns:
+        A frozen dataclass.
+
+    Raises:
+        UnknownNameError: If there is no such method or option.
+        InputError: If an option has a wrong value.
+
+    Example:
+        >>> agop.methods.create("integrated-gradients:steps=200,baseline=0.5").steps
+        200
+    """
+    base, texts = split_options(name)
+    method = _resolve(base)
+    try:
+        return with_options(base, method, texts)
+    except TypeError as error:
+        raise InputError(f"{base} needs options ({error}): set them, {base}:OPTION=VALUE") from error
+
+
+def runnable(prior: AGOP | None, *, with_references: bool = False) -> list[str]:
+    """Names of the methods that can run with this prior, or without one.
+
+    Args:
+        prior: The AGOP of the model, or None.
+        with_references: True if reference images will be passed.
+
+    Returns:
+        A list of names, in the order of `names`.
+
+    Example:
+        >>> "agop" in agop.methods.runnable(None)
+        False
+    """
+    return [name for name in names() if lacking(name, prior, with_references=with_references) is None]
+
+
+def lacking(name: str, prior: AGOP | None, *, with_references: bool = False) -> str | None:
+    """Why the method can't run with this prior, or without one, if there is a reason.
+
+    Args:
+        name: A name as for `get`.
+        prior: The AGOP of the model, or None.
+        with_references: True if reference images will be passed.
+
+    Returns:
+        The reason, or None for a method that can run.
+
+    Raises:
+        UnknownNameError: If there is no such method.
+
+    Example:
+        >>> agop.methods.lacking("agop", None)
+        'there is no AGOP file'
+    """
+    method = get(name)
+    from_prior = method.needs_references and not with_references
+    if prior is None:
+        return "there is no AGOP file" if method.needs_prior or from_prior else None
+    missing = [part for part in method.prior_parts if getattr(prior, part) is None]
+    if from_prior and prior.image_moments is None:
+        missing.append("image_moments")
+    return f"the prior has no {missing[0].replace('_', ' ')}" if missing else None
+
+
+def descriptions(of: Iterable[str]) -> dict[str, str]:
+    """The first docstring line of each of these methods, by name, without variants and controls.
+
+    Args:
+        of: Names of methods.
+
+    Returns:
+        A dict from names to lines.
+
+    Example:
+        >>> agop.methods.descriptions(["random", "vanilla@x"])
+        {'random': 'Uniform noise, a baseline.'}
+    """
+    plain = (name for name in of if name in registry.plugins or (":" in name and "@" not in name))
+    return {name: (get(name).__doc__ or name).strip().splitlines()[0] for name in plain}
+
+
+def is_own(name: str) -> bool:
+    """True if the name is package.module:NAME of the user's own code.
+
+    Args:
+        name: A name as for `get`, also with options.
+
+    Returns:
+        A bool. Nothing is imported from the user's code.
+
+    Example:
+        >>> agop.methods.is_own("my_package.methods:Brightness")
+        True
+    """
+    base, _ = split_options(name)
+    module, _, own = base.partition(":")
+    return bool(module and own) and base not in registry.plugins and _library(module) is None
+
+
+def unknown_method_error(name: str, known: Sequence[str]) -> UnknownNameError:
+    """The error for an unknown method name."""
+    return UnknownNameError(
+        f"{unknown_name_error('method', name, known)}; for your own method, give package.module:CLASS"
+    )
+
+
+def _resolve(name: str) -> type[Method] | Method:
+    """The class, or the user's object, of a name without options."""
+    known = registry.plugins
+    if name in known:
+        return known[name]
+    library, colon, own = str(name).partition(":")
+    # A method may have the name of the user's module that defines it.
+    if library in known and known[library].__module__ != library:
+        raise InputError(f"{own!r} isn't an option of {library}: give {library}:OPTION=VALUE")
+    method_class = _library(library) if colon else None
+    if method_class is not None:
+        return method_class(own)
+    if library and own:
+        return _load_user_method(name)
+    raise unknown_method_error(name, names())
+
+
+def _library(name: str) -> Callable[[str], type[Method]] | None:
+    """The function that returns a library's methods by name, if agop.integrations has one."""
+    if not name.isidentifier() or not find_spec(f"agop.integrations.{name}"):
+        return None
+    return getattr(import_module(f"agop.integrations.{name}"), "method_class", None)
+
+
+def _load_user_method(name: str) -> type[Method] | Method:
+    """Resolve package.module:NAME to a Method class or object. Raises UnknownNameError or InputError."""
+
+    def is_method(value: object) -> bool:
+        return isinstance(value, Method) or (isinstance(value, type) and issubclass(value, Method))
+
+    try:
+        method = load_user_object(name, "method", lambda value: is_method(value) and value is not Method)
+    except ModelError as error:
+        raise UnknownNameError(f"no method is named {name!r}: {error}") from error
+    if not is_method(method):
+        raise InputError(
+            f"{name} is a {type(method).__name__}: give a subclass of agop.methods.Method, or an object of one"
+        )
+    if getattr(method, "__abstractmethods__", ()):
+        raise InputError(f"{name} has no maps: define maps(self, job)")
+    if not hasattr(method, "name"):
+        raise InputError(f"{name} has no name: add name = 'my-method' to its class")
+    return method  # type: ignore[no-any-return]  # is_method
+
+
+_OPTION = r"[A-Za-z_]\w*="
+
+
+def split_options(name: str) -> tuple[str, dict[str, str]]:
+    """The name before its options, and the text of each option."""
+    base, *options = re.split(rf":(?={_OPTION})", str(name), maxsplit=1)
+    if not options:
+        return base, {}
+    # A comma inside a value, as in (1,3,3), isn't followed by another option.
+    pairs = (text.partition("=") for text in re.split(rf",(?=\s*{_OPTION})", options[0]))
+    return base, {option.strip(): value.strip() for option, _, value in pairs}
+
+
+def with_options(name: str, method: type[Method] | Method, texts: Mapping[str, str]) -> Method:
+    """The method with the options of a name. Raises InputError for unknown options and wrong values."""
+    if not texts:
+        return method() if isinstance(method, type) else method
+    kind = method if isinstance(method, type) else type(method)
+    known = kind.option_types()
+    for option in texts:
+        if not known:
+            raise InputError(f"{name} has no options: remove :{option}=")
+        if option not in known:
+            raise unknown_name_error(f"option of {name}", option, list(known))
+    arguments = kind.arguments({key: _value(f"{name}: {key}", text, known[key]) for key, text in texts.items()})
+    if isinstance(method, type):
+        return method(**arguments)
+    mappings = {field: value for field, value in arguments.items() if isinstance(value, dict)}
+    merged = {field: {**getattr(method, field), **value} for field, value in mappings.items()}
+    return replace(method, **(arguments | merged))
+
+
+# Type → what to give, and its reader. Those that accept every text come last.
+_READERS: dict[Any, tuple[str, Callable[[str], Any]]] = {
+    int: ("a whole number", int),
+    float: ("a number", float),
+    bool: ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+    type(None): ("none", lambda text: {"none": None}[text.lower()]),
+    Any: ("a Python literal", ast.literal_eval),
+    str: ("text", str),
+}
+
+
+def _value(what: str, text: str, kind: Any) -> Any:
+    """The value of an option's text, in the first type of the union that can read it."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    kinds = (*kinds, str) if Any in kinds else kinds
+    readers = [_READERS[each] for each in _READERS if each in kinds]
+    readers = readers or [("a Python literal, or set it in Python", ast.literal_eval)]
+    for _, read in readers:
+        try:
+            return read(text)
+        except (ValueError, SyntaxError, KeyError):
             continue
-        for k, gradient in zip(ks, gradients.to(total.dtype), strict=True):
-            total += term(k, images, gradient)
-    return total / points
-
-
-def _runs(count: int, length: int) -> Iterator[range]:
-    for start in range(0, count, length):
-        yield range(start, min(start + length, count))
+    raise InputError(f"{what} is {text!r}: give {' or '.join(wanted for wanted, _ in readers)}")
 
 
 def takes_layer(method: Method | type[Method]) -> bool:
@@ -170,3 +413,60 @@ def check_positive(method: Method, field: str, value: float) -> None:
     """Raise unless a method's option is positive."""
     if not value > 0:
         raise InputError(f"{method.name}: {field} is {value}: give a positive number")
+
+
+def product(factors: dict[str, Tensor]) -> Tensor:
+    """The product (N,H,W) of all factors."""
+    return torch.stack(list(factors.values())).prod(dim=0)
+
+
+def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Maps (N,H,W), non-negative: Σ_channels |attribution (N,C,H,W)|, with weights (C,H,W) or (N,C,H,W)."""
+    values = attribution.abs().to(at_least_float32(attribution.dtype))
+    if weights is None:
+        return values.sum(dim=1)
+    pattern = "nchw,chw->nhw" if weights.ndim == 3 else "nchw,nchw->nhw"
+    return torch.einsum(pattern, values, weights.to(values.device, values.dtype))
+
+
+def mean_gradients(
+    job: Job,
+    points: int,
+    point: Callable[[int, Tensor], Tensor],
+    term: Callable[[int, Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Mean over k = 0 .. points-1 of the gradients (N,C,H,W) at point(k, images), or of term(k, images, gradients).
+
+    As many points share a pass as `rows` allows, so memory doesn't grow with points or images.
+    """
+    probe = job.probe
+    images, targets = probe.placed(job.images), job.targets
+    targets = probe.predict(images) if targets is None else targets
+    total = torch.zeros_like(images, dtype=at_least_float32(images.dtype))
+    points_per_pass = max(1, job.rows // len(images))
+    for start in range(0, points, points_per_pass):
+        ks = range(points)[start : start + points_per_pass]
+        batch = torch.cat([point(k, images) for k in ks])
+        gradients = probe.gradients(batch, targets.repeat(len(ks))).values.reshape(len(ks), *images.shape)
+        if term is None:
+            total += gradients.sum(dim=0)
+            continue
+        for k, gradient in zip(ks, gradients.to(total.dtype), strict=True):
+            total += term(k, images, gradient)
+    return total / points
+
+
+def filtered(images: Tensor, kernel: Tensor) -> Tensor:
+    """Images (N,C,H,W) with each channel filtered by a kernel (3,3), edges mirrored as in scipy.ndimage."""
+    images = images.to(at_least_float32(images.dtype))
+    channels = images.shape[1]
+    weights = kernel.to(images).expand(channels, 1, 3, 3)
+    return functional.conv2d(functional.pad(images, (1, 1, 1, 1), mode="replicate"), weights, groups=channels)
+
+
+_ACROSS = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]])
+
+
+def edges(images: Tensor) -> Tensor:
+    """Edge strength (N,H,W) of images (N,C,H,W): the norm of the Sobel filter's gradient, summed over channels."""
+    return torch.hypot(filtered(images, _ACROSS), filtered(images, _ACROSS.T)).sum(dim=1)

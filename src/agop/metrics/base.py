@@ -6,10 +6,11 @@ An undefined score is NaN. `defined` has the rules, which all metrics share.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
+from inspect import cleandoc, signature
 from typing import Any
 
 import torch
@@ -23,20 +24,63 @@ FIRST = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_pre
 # Default number of steps for deletion and insertion, at most.
 MOST_STEPS = 64
 registry: Registry[Metric] = Registry("metric", first=FIRST)
+# Added to the docstring of each metric.
+_OF_MASKS = """
+
+Args:
+    maps: Maps (N,H,W), non-negative.
+    masks: Masks (N,H,W): boolean or 0/1.
+    signed: Accept masks with −1/0/1.
+
+Returns:
+    Scores (N,), NaN where undefined.
+
+Raises:
+    InputError: For maps or masks of another shape or range.
+"""
+_OF_A_MODEL = """
+
+Args:
+    model: A torch.nn.Module that returns logits.
+    images: Images (N,C,H,W).
+    maps: Maps (N,H,W).
+    target: A class, one class per image, or None for the predicted class.
+    steps: Number of steps of nearly equal size, at most one per pixel.
+    fill: Value of a changed pixel.
+    batch_size: The most images per forward pass.
+
+Returns:
+    Scores (N,), NaN where undefined.
+
+Raises:
+    InputError: For maps of another shape, and for more steps than pixels.
+"""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One score per sample: `metric(maps, masks)` or, with needs_model, `metric(model, images, maps)`."""
+    """One score per sample: `metric(maps, masks)` or, with needs_model, `metric(model, images, maps)`.
+
+    Args:
+        function: The function that is called.
+        name: Name in tables and commands.
+        label: Short name for the head of a column.
+        bounds: Smallest and largest score.
+        higher_is_better: False if a lower score is better.
+        needs_model: True if it queries the model.
+        extra: The optional dependency that it needs. Such a metric is computed only if it is named.
+
+    Example:
+        scores = agop.metrics.get("energy")(maps, masks)
+    """
 
     function: Callable[..., Tensor]
     name: str
     label: str
     bounds: tuple[float, float]
     higher_is_better: bool
+    __doc__: str | None  # by default that of the class
     needs_model: bool = False
-    __doc__: str | None = None
-    # The optional dependency that it needs. Such a metric is computed only if it is named.
     extra: str | None = None
 
     @property
@@ -46,7 +90,8 @@ class Metric:
 
     def described(self, steps: int | None = None) -> dict[str, Any]:
         """The metric's entry in a report. The values of options replace their names in its description."""
-        text, values = self.__doc__ or "", {"steps": f"at most {MOST_STEPS}" if steps is None else f"{steps}"}
+        text = re.split(r"\s*\n\s*Example:", self.function.__doc__ or "")[0]
+        values = {"steps": f"at most {MOST_STEPS}" if steps is None else f"{steps}"}
         for name, option in signature(self.function).parameters.items():
             value = f"{option.default:g}" if isinstance(option.default, float) else values.get(name, name)
             text = text.replace(f"`{name}`", value)
@@ -66,11 +111,31 @@ def metric(
     needs_model: bool = False,
     extra: str | None = None,
 ) -> Callable[[Callable[..., Tensor]], Metric]:
-    """Register the decorated function under its name."""
+    """Register the decorated function under its name. Arguments that all metrics share are added to its docstring.
+
+    Args:
+        label: Short name for the head of a column.
+        bounds: Smallest and largest score.
+        higher_is_better: False if a lower score is better.
+        needs_model: True if the function takes model, images and maps instead of maps and masks.
+        extra: The optional dependency that it needs.
+
+    Returns:
+        A decorator that returns a `Metric`.
+
+    Raises:
+        InputError: If the name belongs to another metric.
+
+    Example:
+        @agop.metrics.metric("Mean")
+        def mean_inside(maps, masks):
+            return (maps * masks).sum((1, 2)) / masks.sum((1, 2))
+    """
 
     def register(function: Callable[..., Tensor]) -> Metric:
-        name, text = function.__name__, function.__doc__
-        new = Metric(function, name, label, bounds, higher_is_better, needs_model, text, extra)
+        name = function.__name__
+        text = cleandoc(function.__doc__ or "") + (_OF_A_MODEL if needs_model else _OF_MASKS)
+        new = Metric(function, name, label, bounds, higher_is_better, text, needs_model, extra)
         registry.add(new.name, new)
         return new
 
@@ -118,23 +183,18 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     rows = maps.flatten(1).to(at_least_float32(maps.dtype))
     if float(rows.detach().min() if rows.numel() else 0) < 0:
         raise InputError(f"maps have minimum {float(rows.min()):.3g}: give non-negative maps, for example maps.abs()")
-    if masks.dtype != torch.bool:
-        _check_values(masks, (-1, 0, 1) if signed else (0, 1))
+    allowed = (-1, 0, 1) if signed else (0, 1)
+    if masks.dtype != torch.bool and not bool(torch.isin(masks, masks.new_tensor(allowed)).all()):
+        hint = "" if signed else "; for signed masks pass signed=True"
+        raise InputError(f"masks have values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
     truth = masks.flatten(1).to(maps.device)
     totals = _totals(rows)
-    return Located(rows, truth, totals, ~_any(_undefined(totals, truth)))
-
-
-def _check_values(masks: Tensor, allowed: tuple[int, ...]) -> None:
-    valid = torch.isin(masks, torch.tensor(allowed, dtype=masks.dtype, device=masks.device))
-    if not bool(valid.all()):
-        hint = "" if -1 in allowed else "; for signed masks pass signed=True"
-        raise InputError(f"masks have values other than {', '.join(map(str, allowed))}: give boolean masks{hint}")
+    return Located(rows, truth, totals, ~torch.stack(_undefined(totals, truth)).any(dim=0))
 
 
 def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:
     """True (N,) where scores are defined: the map is finite and not zero everywhere, the mask not empty."""
-    return ~_any(_undefined(_totals(maps), masks))
+    return ~torch.stack(_undefined(_totals(maps), masks)).any(dim=0)
 
 
 def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
@@ -153,8 +213,3 @@ def _undefined(totals: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Te
     never = torch.zeros_like(totals, dtype=torch.bool)
     empty = never if masks is None else torch.count_nonzero(masks.flatten(1), dim=1).to(totals.device) == 0
     return ~totals.isfinite(), totals == 0, empty
-
-
-def _any(flags: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    broken, zero, empty = flags
-    return broken | zero | empty

@@ -1,1 +1,3 @@
 """Ask a model for logits, gradients and feature maps, and leave it unchanged."""
+
+from __future__ import annotations

@@ -1,19 +1,150 @@
-"""The layer that GradCAM uses, by name, as a module or by default, and its feature maps and gradients."""
+"""Layers: which one a method uses, its feature maps and gradients, and the outputs at its patches."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
-from agop.model.captured import Outputs, captured
-from agop.model.default_layer import default_layer
-from agop.model.feature_grid import CONVOLUTIONS, as_grid, prefix_tokens
-from agop.model.preparing import is_folded
-from agop.model.probe import Probe, at_least_float32, derivative, probing
+from agop.model.outputs import predicted
+from agop.model.probe import Outputs, Probe, at_least_float32, captured, derivative, derivatives, probing
+from agop.model.state import unwrapped
+
+CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
+_MOST_PREFIX_TOKENS = 16
+# Attribute of a convolution with a folded batch norm, which `prepare` makes: the norm's factors (D,).
+FOLDED_SCALE = "_agop_folded"
+
+
+def as_grid(
+    features: Tensor, samples: int, size: torch.Size, prefix: int | None = None, *, channels_first: bool = False
+) -> Tensor:
+    """Feature maps (N,D,h,w) from maps (N,D,h,w) or, unless channels_first, (N,h,w,D), or from tokens (N,T,D)."""
+    if features.ndim not in (3, 4) or len(features) != samples:
+        shape = tuple(features.shape)
+        raise LayerError(f"the layer returns {shape} for {samples} images, neither maps nor tokens: give another layer")
+    if features.ndim == 4:
+        return features if channels_first or not _channels_last(features, size) else features.permute(0, 3, 1, 2)
+    rows, columns = token_grid(features.shape[1], size, prefix)
+    patches = features[:, features.shape[1] - rows * columns :]
+    return patches.transpose(1, 2).reshape(samples, -1, rows, columns)
+
+
+def token_grid(tokens: int, size: torch.Size, prefix: int | None = None) -> tuple[int, int]:
+    """Rows and columns of the patches of an image (H,W).
+
+    They follow `prefix` class and register tokens if the rest forms a grid, else as few such tokens as possible.
+    """
+    first = [tokens - prefix] if prefix is not None else []
+    for patches in (*first, *range(tokens, max(0, tokens - _MOST_PREFIX_TOKENS - 1), -1)):
+        rows = round(math.sqrt(max(0, patches) * size[0] / size[1]))
+        if rows > 0 and patches % rows == 0 and rows * size[1] == patches // rows * size[0]:
+            return rows, patches // rows
+    raise LayerError(f"{tokens} tokens do not form a grid over {size[0]}×{size[1]} pixels: give another layer")
+
+
+def prefix_tokens(model: nn.Module) -> int | None:
+    """Number of class and register tokens before the patches, if the model has an attribute for it."""
+    registers = getattr(getattr(model, "config", None), "num_register_tokens", None)
+    if isinstance(registers, int):  # transformers counts the class token separately
+        return registers + 1
+    for module in model.modules():
+        if hasattr(module, "num_prefix_tokens"):  # timm
+            return module.num_prefix_tokens if isinstance(module.num_prefix_tokens, int) else None
+    return None
+
+
+def _channels_last(maps: Tensor, size: torch.Size) -> bool:
+    """True if the first two of a map's three sides match the image's aspect ratio better than the last two."""
+    first, second, third = maps.shape[1:]
+    ratio = math.log(size[0] / size[1])
+    return abs(math.log(first / second) - ratio) < abs(math.log(second / third) - ratio)
+
+
+def default_layer(probe: Probe, image: Tensor) -> nn.Module:
+    """The block of the last convolution with a map, or in a transformer the last norm whose patches have a gradient."""
+    last, output = last_layer(probe, image)
+    return _block(probe, image, last, output.shape) if isinstance(last, CONVOLUTIONS) else last
+
+
+def last_layer(probe: Probe, image: Tensor) -> tuple[nn.Module, Tensor]:
+    """The last convolution with a map, or in a transformer the last norm whose patches have a gradient; its output."""
+    norms = ("LayerNorm", "RMSNorm")
+    layers = [
+        module
+        for module in probe.model.modules()
+        if isinstance(module, CONVOLUTIONS) or any(norm in type(module).__name__ for norm in norms)
+    ]
+    with captured(layers) as outputs:
+        logits = probe.forward(probe.placed(image).requires_grad_())
+    size, prefix = image.shape[-2:], prefix_tokens(probe.model)
+    candidates = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
+    gradients = derivatives(logits, predicted(logits), [out for _, out in candidates]) if candidates else ()
+    # After the last attention only the class token reaches the logits: the norm there has no patch gradients.
+    useful = [
+        m for (m, _), g in zip(candidates, gradients, strict=True)
+        if g is not None and (g.ndim == 4 or bool((as_grid(g, 1, size, prefix) != 0).any()))
+    ]  # fmt: skip
+    if not useful:
+        raise LayerError(
+            "the model has no convolution with a map larger than 1×1, and no tokens, that its output depends on: "
+            "name a layer with a spatial output, or use a gradient method (an exported model has no layers)"
+        )
+    # A single norm of maps after a convolution, as in ConvNeXt, belongs to it. Several mean: no convolutions.
+    maps = [isinstance(m, CONVOLUTIONS) or outputs[m].ndim == 3 for m in reversed(useful)]
+    last = useful[-2] if maps[:2] == [False, True] else useful[-1]
+    return last, outputs[last]
+
+
+def _block(probe: Probe, image: Tensor, convolution: nn.Module, shape: torch.Size) -> nn.Module:
+    """The last module, in order of execution, whose map is of the convolution's size, from the convolution on.
+
+    This is its norm, its activation, or the block that adds the shortcut. A pooled map would be coarser.
+    """
+
+    def same_size(output: Any) -> bool:
+        return (
+            isinstance(output, Tensor)
+            and output.requires_grad
+            and output.ndim == 4
+            and (len(output), *output.shape[2:]) == (len(image), *shape[2:])
+        )
+
+    # A scripted module takes no hooks.
+    inside = [m for m in probe.model.modules() if m is not probe.model and not isinstance(m, torch.jit.ScriptModule)]
+    with captured(inside, same_size) as outputs:
+        logits = probe.forward(probe.placed(image).requires_grad_())
+    modules = list(outputs)
+    candidates = modules[modules.index(convolution) :]
+    gradients = derivatives(logits, predicted(logits), [outputs[m] for m in candidates])
+    useful = [
+        m for m, g in zip(candidates, gradients, strict=True)
+        if m is convolution or (g is not None and as_grid(g, 1, image.shape[-2:]) is g)
+    ]  # fmt: skip
+    return useful[-1]
+
+
+def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
+    """True for an output with a spatial grid that depends on the image: a map, or tokens of a norm."""
+    if not output.requires_grad or len(output) != 1:
+        return False
+    if isinstance(module, CONVOLUTIONS):
+        return output.ndim == 4 and output.shape[-2] * output.shape[-1] > 1
+    if output.ndim == 4:
+        rows, columns = as_grid(output, 1, size).shape[-2:]
+        return rows * columns > 1 and rows * size[1] == columns * size[0]
+    try:
+        return output.ndim == 3 and math.prod(token_grid(output.shape[1], size)) > 1
+    except LayerError:
+        return False
+
 
 Layer = str | nn.Module | None
 # A map with fewer rows or columns is coarse.
@@ -31,9 +162,7 @@ class FeatureMaps:
 def layer_name(model: nn.Module, image: Tensor) -> str:
     """Name of GradCAM's default layer for one image (1,C,H,W)."""
     with probing(model) as probe:
-        layer = default_layer(probe, image)
-        modules: dict[str, nn.Module] = dict(probe.model.named_modules())
-    return _name_of(layer, modules)
+        return named_layer(probe.model, default_layer(probe, image))[0]
 
 
 def named_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
@@ -43,20 +172,26 @@ def named_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Modul
         if layer not in modules or not layer:
             raise LayerError(f"the model has no layer {layer!r}: {layer_candidates(model, layer)}")
         return layer, modules[layer]
-    if not any(other is layer for other in modules.values()):
+    name = next((name for name, module in modules.items() if module is layer), None)
+    if name is None:
         raise LayerError(f"the layer {type(layer).__name__} is not part of the model: {layer_candidates(model)}")
-    return _name_of(layer, modules), layer
+    return name, layer
 
 
 def layer_for(probe: Probe, image: Tensor, layer: Layer) -> nn.Module:
     """The layer's module, or the default. Warns if the map is coarse."""
     name, module = named_layer(probe.model, default_layer(probe, image) if layer is None else layer)
-    if is_folded(module):
+    if hasattr(module, FOLDED_SCALE):
         warn(
             f"layer {name!r} of this prepared model returns the output of its batch norm: for that of the convolution, "
             f"use prepare(model, keep=[{name!r}])"
         )
-    _warn_if_coarse(probe, image, module, name)
+    rows, columns = map_size(probe, image, module)
+    if min(rows, columns) < COARSE_BELOW:
+        warn(
+            f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
+            "GradCAM can't localise finer than that; name an earlier layer"
+        )
     return module
 
 
@@ -72,10 +207,8 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
         logits = probe.forward(probe.placed(images).requires_grad_())
     activations = tensor_of(layer, outputs)
     gradients = derivative(logits, probe.checked(targets, logits.detach()), activations, probe.output)
-    size, dtype, prefix = images.shape[-2:], at_least_float32(activations.dtype), prefix_tokens(probe.model)
-    first = isinstance(layer, CONVOLUTIONS)
-    both = [part.to(dtype) for part in (activations.detach(), gradients)]
-    return FeatureMaps(*(as_grid(part, len(images), size, prefix, channels_first=first) for part in both))
+    both = [part.to(at_least_float32(activations.dtype)) for part in (activations.detach(), gradients)]
+    return FeatureMaps(*(feature_grid(probe.model, layer, part, images) for part in both))
 
 
 def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
@@ -87,13 +220,8 @@ def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:
 
 def map_size(probe: Probe, image: Tensor, layer: nn.Module) -> tuple[int, int]:
     """Rows and columns of the layer's map for one image (1,C,H,W)."""
-    features, prefix = output_of(probe, image, layer), prefix_tokens(probe.model)
-    grid = as_grid(features, 1, image.shape[-2:], prefix, channels_first=isinstance(layer, CONVOLUTIONS))
-    return grid.shape[2], grid.shape[3]
-
-
-def _name_of(layer: nn.Module, modules: dict[str, nn.Module]) -> str:
-    return next(name for name, module in modules.items() if module is layer)
+    rows, columns = feature_grid(probe.model, layer, output_of(probe, image, layer), image).shape[2:]
+    return rows, columns
 
 
 def tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
@@ -106,15 +234,6 @@ def tensor_of(layer: nn.Module, outputs: Outputs) -> Tensor:
     return outputs[layer]  # type: ignore[no-any-return]
 
 
-def _warn_if_coarse(probe: Probe, image: Tensor, layer: nn.Module, name: str) -> None:
-    rows, columns = map_size(probe, image, layer)
-    if min(rows, columns) < COARSE_BELOW:
-        warn(
-            f"the map of layer {name!r} is only {rows}×{columns} for {image.shape[-2]}×{image.shape[-1]} images: "
-            "GradCAM can't localise finer than that; name an earlier layer"
-        )
-
-
 def layer_candidates(model: nn.Module, near: str = "") -> str:
     """Names of layers for an error message: convolutions if there are any, and the name most like `near`."""
     modules: dict[str, nn.Module] = dict(model.named_modules())
@@ -124,3 +243,121 @@ def layer_candidates(model: nn.Module, near: str = "") -> str:
     hint = f"did you mean {close[0]!r}? " if close else ""
     ellipsis = "… " if len(names) > 12 else ""
     return f"{hint}candidates: {ellipsis}{', '.join(names[-12:])}"
+
+
+class PatchLayer:
+    """A layer by name or as a module of the model, or by default the first convolution that the model calls.
+
+    `name` is None until the first forward pass has called a convolution. If a layer is called several times, the last
+    call counts.
+    """
+
+    def __init__(self, model: nn.Module, layer: Layer = None) -> None:
+        self.name = None if layer is None else named_layer(unwrapped(model), layer)[0]
+
+    @contextmanager
+    def watched(self, model: nn.Module) -> Iterator[Outputs]:
+        """The layer's output in the last forward pass of the block. Empty if the model has no convolution."""
+
+        def is_map(output: Any) -> bool:
+            """True for maps (N,D,h,w) larger than 1×1 that depend on the image."""
+            tensor = isinstance(output, Tensor) and output.requires_grad and output.ndim == 4
+            return tensor and output.shape[2:].numel() > 1
+
+        if self.name is None:
+            convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+            with captured(convolutions, lambda output: not outputs and is_map(output)) as outputs:
+                yield outputs
+            self.name = next((name for name, module in model.named_modules() if module in outputs), None)
+        else:
+            layer = model.get_submodule(self.name)
+            with captured([layer]) as outputs:
+                yield outputs
+            if not tensor_of(layer, outputs).requires_grad:
+                raise LayerError(f"the output of layer {self.name!r} doesn't depend on the images: give another layer")
+
+    def deltas(self, model: nn.Module, gradients: Tensor, images: Tensor) -> Tensor:
+        """Gradients (N,D,h,w) with respect to W·patch, from those with respect to the layer's output."""
+        layer = model.get_submodule(self.name or "")
+        scale: Tensor | None = getattr(layer, FOLDED_SCALE, None)
+        grid = feature_grid(model, layer, gradients, images)
+        return grid if scale is None else grid * scale.to(grid)[:, None, None]
+
+
+def first_convolution(probe: Probe, image: Tensor) -> nn.Module | None:
+    """The patch matrix's default layer for one image (1,C,H,W); None if the model has no convolution."""
+    layer = PatchLayer(probe.model)
+    with layer.watched(probe.model):
+        probe.forward(probe.placed(image).requires_grad_())
+    return None if layer.name is None else probe.model.get_submodule(layer.name)
+
+
+def feature_grid(model: nn.Module, layer: nn.Module, features: Tensor, images: Tensor) -> Tensor:
+    """A layer's output, or gradients of its shape, as maps (N,D,h,w), without class and register tokens."""
+    prefix = prefix_tokens(model) if features.ndim == 3 else None
+    return as_grid(features, len(images), images.shape[-2:], prefix, channels_first=isinstance(layer, CONVOLUTIONS))
+
+
+def patch_outputs(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[Tensor, torch.Size]:
+    """W·patch (N,D,h,w) of a convolution or linear layer, without bias; the output of another layer. Its input's shape.
+
+    The model runs only up to the layer's first call.
+    """
+    calls = [_first_call(probe, part, layer) for part in probe.parts(images)]
+    features = torch.cat([feature_grid(probe.model, layer, output, images[: len(output)]) for _, output in calls])
+    return _without_bias(layer, features.to(at_least_float32(features.dtype))), calls[0][0]
+
+
+class _Reached(BaseException):  # not an Exception: a model's forward pass may catch those
+    def __init__(self, shape: torch.Size, output: Tensor) -> None:
+        super().__init__()
+        self.shape, self.output = shape, output
+
+
+def _first_call(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[torch.Size, Tensor]:
+    """Shape of the layer's input, and its output."""
+
+    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) and output else output
+        shape = next((value.shape for value in inputs if isinstance(value, Tensor)), torch.Size())
+        raise _Reached(shape, tensor_of(module, {module: first}))
+
+    handle = layer.register_forward_hook(stop)
+    try:
+        # With gradients, as when S was collected: without, torch's transformer layers don't call their parts.
+        probe.forward(probe.placed(images).requires_grad_())
+    except _Reached as reached:
+        return reached.shape, reached.output.detach()
+    finally:
+        handle.remove()
+    raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")
+
+
+def _without_bias(layer: nn.Module, outputs: Tensor) -> Tensor:
+    """Outputs (N,D,h,w) of a convolution or linear layer minus its bias, before a batch norm folded into it."""
+    bias = layer.bias if isinstance(layer, (nn.Conv2d, nn.Linear)) else None
+    if bias is not None:
+        outputs = outputs - bias.detach().to(outputs)[:, None, None]
+    inverse = _inverse_scale(layer)
+    return outputs if inverse is None else outputs * inverse.to(outputs)[:, None, None]
+
+
+def _inverse_scale(layer: nn.Module) -> Tensor | None:
+    """Factors (D,) that undo a folded batch norm, 0 for a channel that it switches off: S is 0 there."""
+    scale: Tensor | None = getattr(layer, FOLDED_SCALE, None)
+    return None if scale is None else torch.where(scale == 0, 0.0, 1 / scale)
+
+
+def convolution_weight(layer: nn.Conv2d) -> Tensor:
+    """Weights (D,C,kh,kw) in float64, before a batch norm that was folded into them, with zeros between groups."""
+    weight, inverse = layer.weight.detach().double().cpu(), _inverse_scale(layer)
+    if inverse is not None:
+        weight = weight * inverse.to(weight)[:, None, None, None]
+    if layer.groups == 1:
+        return weight
+    full = weight.new_zeros(layer.out_channels, layer.in_channels, *weight.shape[2:])
+    outputs, inputs = layer.out_channels // layer.groups, layer.in_channels // layer.groups
+    for group in range(layer.groups):
+        rows = slice(group * outputs, (group + 1) * outputs)
+        full[rows, group * inputs : (group + 1) * inputs] = weight[rows]
+    return full

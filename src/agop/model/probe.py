@@ -1,15 +1,14 @@
-"""Gradients of class logits with respect to images, one backward pass per batch.
+"""Probe: asks a model for logits and gradients, and leaves it exactly as it was.
 
-In eval mode samples are independent, so one backward pass of the *sum* of the target logits gives every sample its own
-gradient: the result of a loop over samples, many times faster.
+Shapes: N images (C,H,W), K classes, D channels of a layer's map (h,w).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,24 +16,23 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import AGOPWarning, InputError, ModelError
-from agop.model.captured import Outputs
-from agop.model.outputs import Call, LogitSource
-from agop.model.targets import (
+from agop.model.outputs import (
     PREDICTED,
+    LogitSource,
     Target,
     check_output,
     check_range,
     class_count,
-    logits_of,
     predicted,
     selection,
     target_indices,
-)  # fmt: skip
-from agop.model.undisturbed import Parts, SavedBuffers, undisturbed
+)
+from agop.model.state import Parts, SavedBuffers, undisturbed, unwrapped
 
 if TYPE_CHECKING:
-    from agop.model.patch_layer import PatchLayer
+    from agop.model.layers import PatchLayer
 
+Outputs = dict[nn.Module, Any]
 # Default number of input values per pass, and of images. Larger passes weren't faster on a CPU; with 16,384 images of
 # 8×8 pixels per pass, maps took up to 1.8 times as long.
 _VALUES_PER_PASS, _IMAGES_PER_PASS = {"cpu": 2**20}, {"cpu": 2**12}
@@ -55,106 +53,29 @@ class Gradients:
     deltas: Tensor | None = None
 
 
-def joined(parts: Sequence[Gradients]) -> Gradients:
-    """Concatenate the gradients of several batches."""
-    if len(parts) == 1:
-        return parts[0]
-    columns: list[list[Any]] = [[getattr(part, f.name) for part in parts] for f in fields(Gradients)]
-    values: list[Any] = [None if column[0] is None else torch.cat(column) for column in columns]
-    return Gradients(*values)
+def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *, output: str = PREDICTED) -> Gradients:
+    """Gradients (N,C,H,W) of each image's target logit with respect to the image, in one backward pass.
 
+    Args:
+        model: The classifier. It is left as it was.
+        images: Images (N,C,H,W).
+        targets: A class, one class per image, or None for the predicted class.
+        output: "contrast" for gradients of the log-odds: the logit minus the log-sum-exp of the other logits.
 
-class Probe:
-    """Logits and input gradients of a model in eval mode. Created by `probing`. `output` is what gradients are of."""
+    Returns:
+        The gradients as `values`, with `logits` (N,K) and `targets` (N,).
 
-    def __init__(
-        self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers, output: str = PREDICTED
-    ) -> None:
-        self.model, self._source, self._buffers, self.output = model, source, buffers, output
-        weight = next((p for p in parts.parameters if p.is_floating_point()), None)
-        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
-        self.mixes_samples = any(_uses_batch_statistics(module) for module in parts.modules)
+    Raises:
+        InputError: Invalid images, targets or output.
+        ModelError: The model can't be run or differentiated.
 
-    def logits(self, images: Tensor) -> Tensor:
-        """Logits (N,K) without a graph."""
-        with torch.no_grad():
-            return torch.cat([self.forward(self.placed(part)) for part in self.parts(images)])
-
-    def predict(self, images: Tensor) -> Tensor:
-        """Predicted classes (N,)."""
-        return predicted(self.logits(images))
-
-    def gradients(self, images: Tensor, targets: Tensor | None = None, layer: PatchLayer | None = None) -> Gradients:
-        """Gradients of each sample's target logit (predicted class if None), in one backward pass.
-
-        With a layer, also those with respect to its outputs, from the same pass.
-        """
-        if not self.mixes_samples or len(images) == 1:
-            return self._gradients(images, targets, layer)
-        return joined(
-            [
-                self._gradients(image, None if targets is None else targets[index : index + 1], layer)
-                for index, image in enumerate(self.parts(images))
-            ]
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (N,K) of images on the model's device, with a graph if they require gradients.
-
-        The model gets a copy: it may start with an in-place operation, which must not write to a leaf or to the
-        caller's images.
-        """
-        return self._source.logits(images, self._outputs)
-
-    def read(self, outputs: Tensor) -> Tensor:
-        """Logits (N,K) from the outputs (N,K) of a copy of the model."""
-        return self._source.read(outputs)
-
-    def _outputs(self, images: Tensor) -> tuple[Tensor, list[Call]]:
-        self._buffers.before_pass()
-        try:
-            output, calls = self._source.run(self.model, images.clone())
-        except SystemExit as error:
-            raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
-        except (RuntimeError, AssertionError) as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            hint = ""
-            if "Guard failed" in str(error):
-                hint = "; it was exported for one batch size: use that one, or export it with a dynamic batch"
-            raise ModelError(
-                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
-            ) from error
-        return logits_of(output, len(images)), calls
-
-    def placed(self, images: Tensor) -> Tensor:
-        """The images on the model's device and in its dtype, never as inference tensors."""
-        images = images.detach().to(**self._place) if self._place else images.detach()
-        return images.clone() if images.is_inference() else images
-
-    def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
-        """The targets on the logits' device, or the predicted classes if None. Raises if one is out of range."""
-        if targets is None:
-            return predicted(logits)
-        targets = targets.to(logits.device)
-        check_range(targets, class_count(logits), "target")
-        return targets
-
-    def _gradients(self, images: Tensor, targets: Tensor | None, layer: PatchLayer | None) -> Gradients:
-        leaf = self.placed(images).requires_grad_()
-        nothing: AbstractContextManager[Outputs] = nullcontext({})
-        with nothing if layer is None else layer.watched(self.model) as outputs:
-            logits = self.forward(leaf)
-        targets = self.checked(targets, logits.detach())
-        watched = next(iter(outputs.values()), None)
-        if layer is None or watched is None:
-            return Gradients(derivative(logits, targets, leaf, self.output), logits.detach(), targets)
-        values, at_layer = derivative_with_layer(logits, targets, leaf, watched, self.output)
-        return Gradients(values, logits.detach(), targets, layer.deltas(self.model, at_layer, images))
-
-    def parts(self, images: Tensor) -> tuple[Tensor, ...]:
-        """The images split into batches: one by one if the model mixes samples."""
-        return torch.split(images, 1) if self.mixes_samples else (images,)
+    Example:
+        >>> gradients = agop.input_gradients(model, images)
+        >>> gradients.values.shape == images.shape
+    """
+    check_images(images)
+    with probing(model, output) as probe:
+        return probe.gradients(images, target_indices(targets, len(images)))
 
 
 @contextmanager
@@ -175,14 +96,90 @@ def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
         yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers, output)
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *, output: str = PREDICTED) -> Gradients:
-    """Gradients (N,C,H,W) of each image's target logit (predicted class if None), in one backward pass.
+class Probe:
+    """Logits and input gradients of a model in eval mode. Created by `probing`. `output` is what gradients are of."""
 
-    With output="contrast" they are those of the log-odds: the logit minus the log-sum-exp of the other logits.
-    """
-    check_images(images)
-    with probing(model, output) as probe:
-        return probe.gradients(images, target_indices(targets, len(images)))
+    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers, output: str) -> None:
+        self.model, self._source, self._buffers, self.output = model, source, buffers, output
+        weight = next((p for p in parts.parameters if p.is_floating_point()), None)
+        self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
+        # A batch norm without running statistics mixes samples also in eval mode.
+        self.mixes_samples = any(isinstance(m, _BATCH_NORMS) and m.running_mean is None for m in parts.modules)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (N,K) without a graph."""
+        with torch.no_grad():
+            return torch.cat([self.forward(self.placed(part)) for part in self.parts(images)])
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Predicted classes (N,)."""
+        return predicted(self.logits(images))
+
+    def gradients(self, images: Tensor, targets: Tensor | None = None, layer: PatchLayer | None = None) -> Gradients:
+        """Gradients of each sample's target logit (predicted class if None), in one backward pass.
+
+        With a layer, also those with respect to its outputs, from the same pass.
+        """
+        if self.mixes_samples and len(images) > 1:
+            single = [None] * len(images) if targets is None else torch.split(targets, 1)
+            each = [self.gradients(*part, layer) for part in zip(self.parts(images), single, strict=True)]
+            columns = zip(*((part.values, part.logits, part.targets, part.deltas) for part in each), strict=True)
+            return Gradients(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
+        leaf = self.placed(images).requires_grad_()
+        nothing: AbstractContextManager[Outputs] = nullcontext({})
+        with nothing if layer is None else layer.watched(self.model) as outputs:
+            logits = self.forward(leaf)
+        targets = self.checked(targets, logits.detach())
+        values, deltas = derivative_with_layer(logits, targets, leaf, next(iter(outputs.values()), None), self.output)
+        if layer is not None and deltas is not None:
+            deltas = layer.deltas(self.model, deltas, images)
+        return Gradients(values, logits.detach(), targets, deltas)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N,K) of images on the model's device, with a graph if they require gradients."""
+        return self._source.logits(images, self._run)
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Logits (N,K) from the outputs (N,K) of a copy of the model."""
+        return self._source.read(outputs)
+
+    def _run(self, images: Tensor) -> Any:
+        """What the model returns, from the buffers that it had at first.
+
+        The model gets a copy of the images: it may start with an in-place operation, which must not write to a leaf or
+        to the caller's images.
+        """
+        self._buffers.before_pass()
+        try:
+            return self.model(images.clone())
+        except SystemExit as error:
+            raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
+        except (RuntimeError, AssertionError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            hint = ""
+            if "Guard failed" in str(error):
+                hint = "; it was exported for one batch size: use that one, or export it with a dynamic batch"
+            raise ModelError(
+                f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
+            ) from error
+
+    def placed(self, images: Tensor) -> Tensor:
+        """The images on the model's device and in its dtype, never as inference tensors."""
+        images = images.detach().to(**self._place) if self._place else images.detach()
+        return images.clone() if images.is_inference() else images
+
+    def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
+        """The targets on the logits' device, or the predicted classes if None. Raises if one is out of range."""
+        if targets is None:
+            return predicted(logits)
+        targets = targets.to(logits.device)
+        check_range(targets, class_count(logits), "target")
+        return targets
+
+    def parts(self, images: Tensor) -> tuple[Tensor, ...]:
+        """The images split into batches: one by one if the model mixes samples."""
+        return torch.split(images, 1) if self.mixes_samples else (images,)
 
 
 def number_of_classes(model: nn.Module, images: Tensor) -> int:
@@ -193,41 +190,32 @@ def number_of_classes(model: nn.Module, images: Tensor) -> int:
 
 
 def derivative(logits: Tensor, targets: Tensor, inputs: Tensor, output: str = PREDICTED) -> Tensor:
-    """Gradient of the summed target logits, or contrasts, with respect to inputs, of the inputs' shape.
+    """Gradient of the summed target logits, or log-odds, with respect to inputs, of the inputs' shape.
 
     NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then. Logits of −inf, as of
     masked classes, are allowed except for the target.
     """
-    (values,) = derivatives(logits, targets, [inputs], output)
-    return _checked_values(values, logits, targets)
+    return derivative_with_layer(logits, targets, inputs, None, output)[0]
 
 
 def derivative_with_layer(
-    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor, output: str = PREDICTED
-) -> tuple[Tensor, Tensor]:
-    """As `derivative`, and from the same pass the gradients with respect to a layer's outputs.
+    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor | None, output: str = PREDICTED
+) -> tuple[Tensor, Tensor | None]:
+    """As `derivative`, and from the same pass the gradients with respect to a layer's outputs if there are any.
 
     These are zero if the logits don't depend on the layer.
     """
-    values, at_layer = derivatives(logits, targets, [inputs, outputs], output)
-    at_layer = torch.zeros_like(outputs) if at_layer is None else at_layer
-    return _checked_values(values, logits, targets), at_layer.detach()
-
-
-def _checked_values(values: Tensor | None, logits: Tensor, targets: Tensor) -> Tensor:
+    values, *at_layer = derivatives(logits, targets, [inputs] if outputs is None else [inputs, outputs], output)
     if values is None:
         raise ModelError("the model's output does not depend on its input")
     values, logits = values.detach(), logits.detach()
-    if bool(logits.isfinite().all()):
-        return values
-    return values.index_fill(0, (~_finite(logits, targets)).nonzero()[:, 0], torch.nan)
-
-
-def _finite(logits: Tensor, targets: Tensor) -> Tensor:
-    """True (N,) for samples without NaN or +inf among their logits, and with a finite target logit."""
-    if logits.shape[1] == 1:
-        return logits[:, 0].isfinite()
-    return (logits < torch.inf).all(dim=1) & logits.gather(1, targets[:, None])[:, 0].isfinite()
+    if not bool(logits.isfinite().all()):
+        own = logits if logits.shape[1] == 1 else logits.gather(1, targets[:, None])
+        valid = own[:, 0].isfinite() & (logits < torch.inf).all(dim=1)
+        values = values.index_fill(0, (~valid).nonzero()[:, 0], torch.nan)
+    if outputs is None:
+        return values, None
+    return values, torch.zeros_like(outputs) if at_layer[0] is None else at_layer[0].detach()
 
 
 def derivatives(
@@ -249,6 +237,34 @@ def derivatives(
             "use_reentrant=False to torch.utils.checkpoint, in transformers "
             "gradient_checkpointing_kwargs={'use_reentrant': False}"
         ) from error
+
+
+@contextmanager
+def captured(layers: Iterable[nn.Module], keep: Callable[[Any], bool] = lambda output: True) -> Iterator[Outputs]:
+    """Output of each layer's last call, in order of execution, where `keep` is true; the first item of a tuple.
+
+    The model continues with copies, so that an in-place activation after a layer can't overwrite the captured output.
+    """
+    outputs: Outputs = {}
+
+    def capture(module: nn.Module, _: Any, output: Any) -> Any:
+        first = output[0] if isinstance(output, tuple) and output else output
+        outputs.pop(module, None)
+        if not keep(first):
+            return None
+        outputs[module] = first
+        if isinstance(output, Tensor):
+            return output.clone()
+        if type(output) is tuple and isinstance(first, Tensor):
+            return (first.clone(), *output[1:])
+        return None
+
+    handles = [layer.register_forward_hook(capture) for layer in layers]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def check_model(model: Any) -> None:
@@ -283,24 +299,6 @@ def rows_for(images: Tensor, batch_size: int | None, model: nn.Module | None) ->
     if not isinstance(batch_size, int) or batch_size < 1:
         raise InputError(f"batch_size is {batch_size}: give a positive integer or None")
     return batch_size
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DataParallel, DistributedDataParallel or torch.compile.
-
-    Passes through the wrappers would reduce gradients or compile again.
-    """
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    # _orig_mod is private, but torch.compile has no public way back to the model.
-    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
-        inner: Any = model.module if isinstance(model, parallel) else model._orig_mod
-        model = inner
-    return model
-
-
-def _uses_batch_statistics(module: nn.Module) -> bool:
-    """True for a batch norm without running statistics: it mixes samples also in eval mode."""
-    return isinstance(module, _BATCH_NORMS) and module.running_mean is None
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

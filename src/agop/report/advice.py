@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agop.report.claims.xai_tris import FIXED
-from agop.report.estimate import Estimate
-from agop.report.run import Run
-from agop.report.winners import best_methods, competing, first, headline, level
-from agop.runs.controls import CONTROLS, is_model_independent
+from agop.report.claims import FIXED
+from agop.report.folder import CONTROLS, is_model_independent
+from agop.report.run import Run, best_methods, competing, first, headline, level
+from agop.stats import Estimate
 
 _LISTED = 4
 # Mean accuracy below which networks with two classes haven't learned their task.
@@ -65,41 +63,35 @@ class _Group:
     scenarios: tuple[str, ...]
     metric: str
 
+    @property
+    def up(self) -> bool:
+        """True if higher is better."""
+        return bool(self.run.metrics[self.metric]["higher_is_better"])
+
     def sentence(self) -> str:
-        """The best method, its lead, and any control that does as well."""
-        scores = {method: score for method in self._methods() if (score := self.pooled(method)) is not None}
+        """The best method, its lead, and any control that does as well. agop-local is skipped beside its equal."""
+        run, places = self.run, [(scenario, _background(self.run, scenario)) for scenario in self.scenarios]
+        methods = [m for m in competing(run) if all(run.fair(*place, m, self.metric) for place in places)]
+        methods = [m for m in methods if not (m == "agop-local" and "vanilla" in methods)]
+        scores = {method: score for method in methods if (score := self.pooled(method)) is not None}
         tied = best_methods(scores, self.pooled, up=self.up)
         if not tied:
             return "no method except controls has a score"
         controls = self._controls(tied[0])
         return self._lead(tied, scores, not controls) + controls
 
-    @property
-    def up(self) -> bool:
-        """True if higher is better."""
-        return bool(self.run.metrics[self.metric]["higher_is_better"])
-
     def pooled(self, a: str, b: str | None = None) -> Estimate | None:
         """A method's score, or its lead over another method, averaged over the scenarios within each seed."""
-        parts = [self._values(scenario, a, b) for scenario in self.scenarios]
-        shared = sorted(set.intersection(*(set(part) for part in parts)))
+        parts, sign = [], 1 if self.up else -1
+        for scenario in self.scenarios:
+            where = (scenario, _background(self.run, scenario))
+            part = self.run.values(*where, a, self.metric)
+            if b is not None:
+                other = self.run.values(*where, b, self.metric)
+                part = {key: sign * (part[key] - other[key]) for key in part.keys() & other.keys()}
+            parts.append(part)
+        shared = sorted(set.intersection(*map(set, parts)))
         return Estimate(tuple(float(np.mean([part[key] for part in parts])) for key in shared)) if shared else None
-
-    def _values(self, scenario: str, a: str, b: str | None) -> dict[int, float]:
-        where = (scenario, _background(self.run, scenario))
-        ours = self.run.values(*where, a, self.metric)
-        if b is None:
-            return ours
-        theirs, sign = self.run.values(*where, b, self.metric), 1 if self.up else -1
-        return {key: sign * (ours[key] - theirs[key]) for key in ours.keys() & theirs.keys()}
-
-    def _methods(self) -> list[str]:
-        """The methods to compare; agop-local equals vanilla and is skipped beside it."""
-        methods = [m for m in competing(self.run) if all(self._fair(scenario, m) for scenario in self.scenarios)]
-        return [m for m in methods if not (m == "agop-local" and "vanilla" in methods)]
-
-    def _fair(self, scenario: str, method: str) -> bool:
-        return self.run.fair(scenario, _background(self.run, scenario), method, self.metric)
 
     def _lead(self, tied: list[str], scores: dict[str, Estimate], alone: bool) -> str:
         """How far the best method is ahead; recommended only if it is `alone`, with no control as good as it."""
@@ -116,43 +108,32 @@ class _Group:
         if len(tied) == 1:
             start = f"use {best}: {mean}" if alone else f"{best} is first with {mean}"
             return f"{start}, ahead of {second} by {lead}"
-        return f"there is no clear winner: {self._listed(tied)} in {label} are not significantly different"
-
-    def _listed(self, methods: Sequence[str]) -> str:
-        """Methods with their scores, the best first."""
-        means = {method: score.mean for method in methods if (score := self.pooled(method)) is not None}
-        order = sorted(means, key=lambda m: means[m], reverse=self.up)
-        entries = [f"{method} {means[method]:.2f}" for method in order]
+        entries = [f"{method} {scores[method].mean:.2f}" for method in tied]
         if len(entries) > _LISTED:
             entries[_LISTED - 1 :] = [f"{len(entries) - _LISTED + 1} more"]
-        return f"{', '.join(entries[:-1])} and {entries[-1]}"
+        listed = f"{', '.join(entries[:-1])} and {entries[-1]}"
+        return f"there is no clear winner: {listed} in {label} are not significantly different"
 
     def _controls(self, best: str) -> str:
         """The controls that score higher than the best method or aren't significantly different from it."""
-        above: list[str] = []
-        beside: list[str] = []
+        above: dict[str, float] = {}
+        beside: dict[str, float] = {}
         for control in (name for name in CONTROLS if name in self.run.spec.methods):
             score, lead = self.pooled(control), self.pooled(control, best)
-            if score is None or lead is None:
-                continue
-            if level(lead):
-                beside.append(f"{control} ({score.mean:.2f})")
-            elif lead.mean > 0:
-                above.append(f"{control} ({score.mean:.2f})")
-        better, equal = ("scores", "score"), ("is", "are")
-        text = (
-            f", but {_noun(above, better)} {'higher' if self.up else 'lower'}: {' and '.join(above)}" if above else ""
-        )
-        return text + (
-            f", and {_noun(beside, equal)} not significantly worse: {' and '.join(beside)}" if beside else ""
+            if score is not None and lead is not None and (level(lead) or lead.mean > 0):
+                (beside if level(lead) else above)[control] = score.mean
+        higher = "higher" if self.up else "lower"
+        return _listed(above, "but", "scores", "score", higher) + _listed(
+            beside, "and", "is", "are", "not significantly worse"
         )
 
 
-def _noun(controls: Sequence[str], verbs: tuple[str, str]) -> str:
-    """What the controls, texts such as "random (0.33)", are, with the verb for one or several of them."""
-    independent = all(is_model_independent(control.partition(" ")[0]) for control in controls)
-    kind = "model-independent control" if independent else "control"
-    return f"a {kind} {verbs[0]}" if len(controls) == 1 else f"{kind}s {verbs[1]}"
+def _listed(controls: dict[str, float], start: str, one: str, several: str, end: str) -> str:
+    """The end of a sentence about controls with these scores: ", but a control scores higher: random (0.33)"."""
+    kind = "model-independent control" if all(map(is_model_independent, controls)) else "control"
+    noun = f"a {kind} {one}" if len(controls) == 1 else f"{kind}s {several}"
+    names = " and ".join(f"{control} ({score:.2f})" for control, score in controls.items())
+    return f", {start} {noun} {end}: {names}" if controls else ""
 
 
 def _background(run: Run, scenario: str) -> str:

@@ -1,12 +1,12 @@
-"""A run folder for reports: rows, and estimates over seeds or samples."""
+"""A run for reports: rows, estimates over seeds or samples, and who wins."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import asdict, astuple
+from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import product
@@ -17,18 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agop.errors import FileError, InputError
-from agop.report.estimate import ANY, Estimate, Range
-from agop.report.numbers import counted
-from agop.runs.about import About
-from agop.runs.cell_files import CellFiles
-from agop.runs.grid_masks import CELL, OBJECT
-from agop.runs.rows import Curves, Row, cell_files, curves, parsed
-from agop.runs.spec import Cell, RunSpec
+from agop.report.folder import (
+    CELL,
+    OBJECT,
+    SCORES,
+    About,
+    Cell,
+    CellFiles,
+    Row,
+    RunSpec,
+    cell_files,
+    is_control,
+    parsed,
+)
+from agop.stats import ANY, Estimate, Range
+from agop.tables import counted
 
 Place = tuple[str, str, str]
-# Metrics in the rows of every run.
 _SHARES = {"accuracy", "first_accuracy", "learned", "coverage"}
-_OF_THE_MODEL = _SHARES | {"attempts"}
 
 
 class Run:
@@ -44,12 +50,27 @@ class Run:
         self.cells = cell_files(self.spec, folder)
         self.rows = parsed(self.cells, "rows.jsonl")
         self.timings = parsed(self.cells, "timings.jsonl")
-        _check_complete(folder, self.spec, self.about, self.rows)
+        self._check_complete()
         self._scores: dict[Cell, dict[str, NDArray[np.float64]]] = {}
         self.masks, self.only_correct, self._only_learned = self.spec.masks, False, True
         self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
-        self._seeds = _by_seed([*self.rows, *self.timings], self.spec.masks)
-        self._counts = _counts([*self.rows, *self.timings], self.spec.masks)
+        # Values by seed, and numbers of samples behind the scores of each method over all seeds.
+        self._seeds: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
+        self._counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        for row in (*self.rows, *self.timings):
+            scenario, background, kind = row["scenario"], row["background"], row.get("masks", self.spec.masks)
+            self._seeds[scenario, background, kind, row["method"], row["metric"]][row["seed"]] = row["value"]
+            if row["value"] is not None:
+                self._counts[scenario, background, kind, row["metric"]][row["method"]] += row.get("n", 1)
+
+    def _check_complete(self) -> None:
+        """Raise unless each cell has a row per method and metric of the specification."""
+        main = [row for row in self.rows if row.get("masks", self.spec.masks) == self.spec.masks]
+        scored = {(row["scenario"], row["background"], row["seed"], row["method"], row["metric"]) for row in main}
+        for cell, method, metric in product(self.spec.cells(), self.spec.methods, self.spec.metrics):
+            if (*astuple(cell), method, metric) not in scored:
+                problem = f"{cell.name} has no row for {method}, {metric}"
+                raise FileError(f"{self.folder} has files of different runs ({problem}): run again into another folder")
 
     def with_masks(self, kind: str) -> Run:
         """The run with another main kind of masks."""
@@ -95,29 +116,18 @@ class Run:
 
     def equal_kinds(self, scenario: str, background: str, kind: str) -> list[str]:
         """The kinds of masks with the same scores as this kind, itself included."""
-        scores = self._by_kind[scenario, background]
-
-        def equal(other: str) -> bool:
-            common = scores[kind].keys() & scores[other].keys()
-            return kind == other or (bool(common) and all(scores[kind][key] == scores[other][key] for key in common))
-
-        return [other for other in self.kinds if equal(other)]
-
-    @cached_property
-    def _by_kind(self) -> dict[tuple[str, str], dict[str, dict[tuple[str, str], dict[int, float | None]]]]:
-        """Values by seed, by scenario and background, kind of masks, and method and metric."""
-        values: dict[tuple[str, str], dict[str, dict[tuple[str, str], dict[int, float | None]]]] = defaultdict(
-            lambda: defaultdict(dict)
-        )
-        for (scenario, background, kind, method, metric), seeds in self._seeds.items():
-            values[scenario, background][kind][method, metric] = seeds
-        return values
+        scores: dict[str, dict[tuple[str, ...], dict[int, float | None]]] = defaultdict(dict)
+        for (*place, of_kind, method, metric), seeds in self._seeds.items():
+            if place == [scenario, background]:
+                scores[of_kind][method, metric] = seeds
+        common = {other: scores[kind].keys() & scores[other].keys() for other in self.kinds}
+        equal = {o: all(scores[kind][key] == scores[o][key] for key in keys) for o, keys in common.items()}
+        return [other for other in self.kinds if other == kind or (common[other] and equal[other])]
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Label and direction of each metric, milliseconds last."""
-        metrics = {name: asdict(metric) for name, metric in self.about.metrics.items()}
-        return {**metrics, "milliseconds": {"label": "ms", "higher_is_better": False}}
+        return {**self.about.metrics, "milliseconds": {"label": "ms", "higher_is_better": False}}
 
     @property
     def versions(self) -> list[str]:
@@ -131,16 +141,9 @@ class Run:
         """Rows of the training snapshots; empty if the run trained nothing or not long enough for a snapshot."""
         return parsed(self.cells, "convergence.jsonl")
 
-    @cached_property
-    def curves(self) -> Curves:
-        """Values at each snapshot, by scenario, background, method and metric."""
-        return curves(self.convergence)
-
     def has(self, scenario: str, background: str, *methods: str) -> bool:
         """True if the run has these methods on the scenario and background."""
-        return self.spec.has(scenario, background) and all(
-            method in (*self.spec.methods, "model") for method in methods
-        )
+        return self.spec.has(scenario, background) and set(methods) <= {*self.spec.methods, "model"}
 
     def estimate(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
@@ -173,7 +176,7 @@ class Run:
         if not self.spec.has(scenario, background):
             return {}
         kind = self.spec.masks if method == "model" else masks or self.masks
-        seeds = self._seeds[scenario, background, kind, method, metric]
+        seeds = self._seeds.get((scenario, background, kind, method, metric), {})
         dropped = self.not_learned(scenario, background) if self._only_learned else []
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
         by_sample = self.spec.intervals == "samples"
@@ -215,7 +218,7 @@ class Run:
     def samples(self, cell: Cell) -> dict[str, NDArray[np.float64]]:
         """Per-sample scores (N,) of a cell, keyed masks/method/metric."""
         if cell not in self._scores:
-            self._scores[cell] = self.cells[cell].scores()
+            self._scores[cell] = self.cells[cell].arrays(SCORES)
         return self._scores[cell]
 
     def first_cell(self, scenario: str, background: str) -> CellFiles:
@@ -230,34 +233,130 @@ def paper() -> dict[str, Any]:
     return dict(content["figures"])
 
 
-def _check_complete(folder: Path, spec: RunSpec, about: About, rows: Sequence[Row]) -> None:
-    """Raise unless each cell has a row per method and metric of the specification, and each metric is described."""
-    main = [row for row in rows if row.get("masks", spec.masks) == spec.masks]
-    scored = {(row["scenario"], row["background"], row["seed"], row["method"], row["metric"]) for row in main}
-    for cell, method, metric in product(spec.cells(), spec.methods, spec.metrics):
-        if (*astuple(cell), method, metric) not in scored:
-            raise _mixed(folder, f"{cell.name} has no row for {method}, {metric}")
-    if unknown := {row["metric"] for row in rows} - _OF_THE_MODEL - about.metrics.keys():
-        raise _mixed(folder, f"about.json doesn't describe {min(unknown)}")
+WON, LEVEL, ABOVE = "★", "≈", "▲"
+MEANINGS = {
+    WON: "best of its line",
+    LEVEL: "not significantly different from the best",
+    ABOVE: "control that scores higher than the best method",
+}
 
 
-def _mixed(folder: Path, problem: str) -> FileError:
-    return FileError(f"{folder} has files of different runs ({problem}): run again into another folder")
+def headline(run: Run) -> str:
+    """The run's main metric: mIoU if it has it, else its first."""
+    return "iou" if "iou" in run.spec.metrics else run.spec.metrics[0]
 
 
-def _by_seed(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], dict[int, float | None]]:
-    values: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
-    for row in rows:
-        key = (row["scenario"], row["background"], row.get("masks", main), row["method"], row["metric"])
-        values[key][row["seed"]] = row["value"]
-    return values
+def competing(run: Run) -> list[str]:
+    """The run's methods without controls."""
+    return [method for method in run.spec.methods if not is_control(method)]
 
 
-def _counts(rows: Sequence[Row], main: str) -> dict[tuple[str, ...], Counter[str]]:
-    """Number of samples behind each method's scores, over all seeds."""
-    counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
-    for row in rows:
-        if row["value"] is not None:
-            key = (row["scenario"], row["background"], row.get("masks", main), row["metric"])
-            counts[key][row["method"]] += row.get("n", 1)
-    return counts
+def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
+    """The method with the best mean; None if there are no scores."""
+    if not scores:
+        return None
+    return (max if up else min)(scores, key=lambda method: scores[method].mean)
+
+
+def best_methods(scores: Mapping[str, Estimate], lead: Callable[[str, str], Estimate | None], *, up: bool) -> list[str]:
+    """Methods that may be the best, the one with the best mean first; empty if there are no scores.
+
+    A method is excluded if another one is significantly ahead on the samples that both have. The methods are compared
+    on the data that picks the winner, so the level of each comparison is divided by the number of rivals
+    (Holm's first step): one method alone is left by chance in at most 5 % of runs without any difference.
+    """
+
+    def beaten(method: str) -> bool:
+        leads = (lead(rival, method) for rival in scores if rival != method)
+        return any(ahead is not None and ahead.significant(len(scores) - 1) for ahead in leads)
+
+    # Leads over different samples can form a cycle: then nothing is excluded.
+    left = {method: score for method, score in scores.items() if not beaten(method)} or scores
+    return sorted(left, key=lambda method: left[method].mean, reverse=up)
+
+
+def marks(
+    scores: Mapping[str, Estimate], rivals: Collection[str], lead: Callable[[str, str], Estimate | None], *, up: bool
+) -> dict[str, str]:
+    """Marks by method: the best of the rivals, those not significantly different from it, and controls above it."""
+    best = best_methods({method: score for method, score in scores.items() if method in rivals}, lead, up=up)
+    known = bool(best) and scores[best[0]].interval is not None
+    by_method = dict.fromkeys(best if known else (), LEVEL) | dict.fromkeys(best[:1], WON)
+    for control in (method for method in scores if is_control(method) and best):
+        ahead = lead(control, best[0])
+        if level(ahead):
+            by_method[control] = LEVEL
+        elif ahead is not None and ahead.mean > 0:
+            by_method[control] = ABOVE
+    return by_method
+
+
+def level(difference: Estimate | None) -> bool:
+    """True if a paired difference isn't significant: its interval contains zero."""
+    if difference is None or difference.interval is None:
+        return False
+    return difference.interval[0] <= 0 <= difference.interval[1]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our value and the published one, which was read from a figure."""
+
+    scenario: str
+    background: str
+    method: str
+    ours: Estimate
+    published: float
+
+    @property
+    def difference(self) -> float:
+        """Ours minus the published value."""
+        return self.ours.mean - self.published
+
+
+@lru_cache(maxsize=1)
+def published() -> dict[str, Any]:
+    """The published figures by network, background, method and task, with their source and reading error."""
+    return dict(json.loads(files("agop.report").joinpath("published.json").read_text(encoding="utf-8")))
+
+
+def comparisons(run: Run) -> list[Comparison]:
+    """Every value of the run that has a published one; none for other benchmarks."""
+    about = published()
+    if run.spec.benchmark != "xai-tris" or about["masks"] not in run.kinds:
+        return []
+    view = run.with_masks(about["masks"]).with_correct_images()
+    lines = []
+    for scenario in run.spec.scenarios:
+        task = run.spec.tasks.get(scenario, scenario)
+        network = scenario.removeprefix(f"{task}-") if scenario in run.spec.tasks else "cnn"
+        for background, by_method in about["figures"].get(network, {}).items():
+            for method, by_task in by_method.items():
+                ours = view.estimate(scenario, background, method, about["metric"])
+                if ours is not None and task in by_task:
+                    lines.append(Comparison(scenario, background, method, ours, by_task[task]))
+    return lines
+
+
+METRIC = "average_precision"
+
+
+Both = tuple[Estimate | None, Estimate | None]
+
+
+def image_choices(run: Run) -> tuple[str, dict[str, dict[str, Both]]]:
+    """The metric, and scores by place and method: on all test images, and on those classified correctly.
+
+    There are no places if the run has only one of the two choices.
+    """
+    metric = METRIC if METRIC in run.spec.metrics else headline(run)
+    if run.only_correct or not run.records_correct:
+        return metric, {}
+    view = run.with_correct_images()
+    return metric, {
+        " / ".join(place): {
+            method: (run.estimate(*place, method, metric), view.estimate(*place, method, metric))
+            for method in competing(run)
+        }
+        for place in dict.fromkeys(place[:2] for place in run.places)
+    }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,18 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 
 import agop
-from agop.bench.cell import run_cells
-from agop.bench.run_folder import run_folder
-from agop.bench.runner import cells_of_rank
-from agop.errors import FileError, InputError
-from agop.runs.gallery import Gallery
-from agop.runs.rows import FILES, read
-from agop.runs.spec import RunSpec
-from tests.command import WIDE, error_of, run_checked, run_process
-from tests.deadline import wait_until
+from tests.command import WIDE, error_of, run_checked, run_process, wait_until
 
 pytestmark = pytest.mark.slow
 METHODS = ("vanilla", "gradcam", "agop-global")
@@ -88,22 +82,27 @@ def no_workers(monkeypatch):
 
 
 def same_rows(folder, other):
-    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in ("rows.jsonl", FILES[-1]))
+    names = ("rows.jsonl", "convergence.jsonl")
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def read(folder, name="rows.jsonl"):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def test_gallery_has_the_first_samples_with_the_maps_behind_their_scores(whole):
     cell = whole / "cells" / "linear-correlated-001"
-    gallery = Gallery.load(cell)
+    gallery = load_file(cell / "gallery.safetensors")
     scores = load_file(cell / "scores.safetensors")
     for name in METHODS:
-        energy = agop.metrics.energy(torch.from_numpy(gallery.maps[name]), torch.from_numpy(gallery.masks["own"]))
+        energy = agop.metrics.energy(gallery[f"maps/{name}"], gallery["masks/own"])
         torch.testing.assert_close(energy, scores[f"own/{name}/energy"][:12], atol=1e-6, rtol=0, equal_nan=True)
-    _, _, test = agop.scenarios.xai_tris("linear", background="correlated", seed=1)
-    assert gallery.labels.tolist() == test.labels[:12].tolist()
-    model = agop.networks.CNN8by8().eval()
+    _, _, test = agop.bench.scenarios.xai_tris("linear", background="correlated", seed=1)
+    assert gallery["labels"].tolist() == test.labels[:12].tolist()
+    model = agop.bench.CNN8by8().eval()
     model.load_state_dict(load_file(cell / "checkpoint.safetensors"))
-    assert gallery.predicted.tolist() == model(test.images[:12]).argmax(1).tolist()
-    brightness = torch.from_numpy(gallery.pictures[..., 0].astype(float)).flatten()
+    assert gallery["predicted"].tolist() == model(test.images[:12]).argmax(1).tolist()
+    brightness = gallery["pictures"][..., 0].double().flatten()
     assert torch.corrcoef(torch.stack([brightness, test.images[:12].double().flatten()]))[0, 1] > 0.999
 
 
@@ -124,25 +123,29 @@ def test_run_folder_has_rows_scores_statistic_weights_and_command(whole):
     shares = prior.class_counts.double() / prior.count
     by_class = prior.class_diagonals.nan_to_num(0)  # NaN for a class without a correctly classified sample
     torch.testing.assert_close(torch.einsum("k,kchw->chw", shares, by_class), prior.diagonal)
-    assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.networks.CNN8by8().state_dict())
+    assert set(load_file(cell / "checkpoint.safetensors")) == set(agop.bench.CNN8by8().state_dict())
     about = json.loads((whole / "about.json").read_text())
     assert about["command"].startswith("agop bench xai-tris --quick")
     assert about["classes"] == {"linear": ["T", "L"]}
     assert {r["step"] for r in read(whole, "convergence.jsonl")} == {100}
 
 
-def test_every_method_and_metric_is_scored(tmp_path, no_workers):
-    methods, metrics = agop.methods.names(), agop.metrics.names()
-    spec = RunSpec("xai-tris", ("linear",), ("correlated",), 1, methods, metrics, "own", epochs=2, test_images=20)
-    run_cells(spec, spec.cells(), tmp_path, lambda fraction: None)
-    lines = (tmp_path / "cells" / "linear-correlated-000" / "rows.jsonl").read_text().splitlines()
-    keys = {(row["masks"], row["method"], row["metric"]) for row in map(json.loads, lines)}
+@pytest.mark.usefixtures("no_workers")
+def test_every_method_and_metric_is_scored(tmp_path):
+    metrics = agop.metrics.names()
+    options = [part for name in metrics for part in ("--metric", name)]
+    one = ("--full", "--quick", "--scenario", "linear", "--network", "cnn", "--background", "correlated", "--seeds", 1)
+    run_checked("bench", "xai-tris", *one, *options, "--out", "run", folder=tmp_path)
+    methods = json.loads((tmp_path / "run" / "spec.json").read_text())["methods"]
+    assert len(methods) > 20
+    rows = read(tmp_path / "run")
+    keys = {(row["masks"], row["method"], row["metric"]) for row in rows}
     of_maps = [metric for metric in metrics if not agop.metrics.get(metric).needs_model]
     own = {("own", method, metric) for method in methods for metric in metrics}
     union = {("union", method, metric) for method in methods for metric in of_maps}
     coverage = {(masks, "masks", "coverage") for masks in ("own", "union")}
     assert keys == {("own", "model", "accuracy")} | coverage | own | union
-    assert len(lines) == len(keys)
+    assert len(rows) == len(keys)
 
 
 @pytest.fixture
@@ -187,8 +190,7 @@ def test_killed_run_leaves_no_worker_and_resumes_to_the_same_rows(whole, half_do
     before = finished(tmp_path / "run")
     assert set(before) == {"linear-uncorrelated-000", "linear-correlated-000"}
     assert not (tmp_path / "run" / "rows.jsonl").exists()
-    with pytest.raises(FileError, match=r"2 of 4 cells are missing.*run the bench again to resume"):
-        read(tmp_path / "run")
+    assert "2 of 4 cells are missing" in error_of("report", "run", folder=tmp_path)
     (tmp_path / "closed").unlink()
     run_checked(*QUICK, "--out", "run", folder=tmp_path)
     assert same_rows(tmp_path / "run", whole)
@@ -208,7 +210,6 @@ def test_ctrl_c_keeps_finished_cells_without_a_traceback(half_done, tmp_path):
 def test_second_call_computes_nothing_and_a_truncated_row_file_is_restored(home, whole, copy):
     rows = (copy / "rows.jsonl").read_bytes()
     (copy / "rows.jsonl").write_bytes(rows[: len(rows) // 2])
-    assert len(read(copy)) == rows.count(b"\n")
     before = {path: path.stat().st_mtime_ns for path in (copy / "cells").rglob("*")}
     run_checked(*QUICK, "--out", copy, folder=home)
     assert same_rows(copy, whole)
@@ -220,36 +221,18 @@ def test_another_specification_is_refused_and_fresh_replaces_the_run(home, copy,
     message = error_of(*one, "--out", copy, folder=home)
     assert "seeds: 2 there, 1 here" in message
     assert "--fresh" in message
+    (copy / "letter.txt").write_text("mine")
     run_checked(*one, "--out", copy, "--fresh", folder=home)
-    assert RunSpec.load(copy).seeds == 1
+    assert json.loads((copy / "spec.json").read_text())["seeds"] == 1
+    assert (copy / "letter.txt").read_text() == "mine"
     assert len(read(copy)) == 1 + 2 + 2 * 3
     assert list(finished(copy)) == ["linear-uncorrelated-000"]
-
-
-@pytest.mark.parametrize("seeds", [1, 3, 7])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 8])
-def test_shares_of_the_ranks_are_all_cells_once(seeds, world_size):
-    names = ("linear", "linear-mlp", "xor")
-    spec = RunSpec("xai-tris", names, ("correlated",), seeds, ("vanilla",), ("iou",))
-    shares = [cells_of_rank(spec, rank, world_size) for rank in range(world_size)]
-    assert sorted(cell.name for share in shares for cell in share) == sorted(cell.name for cell in spec.cells())
-    if world_size <= 3:
-        assert all(shares)
-
-
-def test_rank_with_another_specification_or_without_the_folder_raises(whole, tmp_path, monkeypatch):
-    other = RunSpec("xai-tris", ("linear",), ("correlated",), 1, ("vanilla",), ("iou",))
-    with pytest.raises(InputError, match="seeds: 2 there, 1 here"), run_folder(other, whole, rank=1):
-        pass
-    monkeypatch.setattr("agop.bench.run_folder._START_SECONDS", 0)
-    with pytest.raises(InputError, match=r"rank 1 sees no .*all machines share"):
-        run_folder(other, tmp_path / "elsewhere", rank=1).__enter__()
 
 
 def test_user_scenario_with_its_own_background_runs_beside_the_others(tmp_path):
     """One new file in the user's folder; the scenarios of the package lack its background."""
     (tmp_path / "corner.py").write_text(
-        "import torch; from agop.networks import CNN8by8; from agop.scenarios import Scenario, Split, register\n"
+        "import torch; from agop.bench import CNN8by8; from agop.bench.scenarios import Scenario, Split, register\n"
         "def splits(background, seed, masks):\n"
         "    labels = torch.arange(400) % 2; random = torch.Generator().manual_seed(seed)\n"
         "    images = 0.3 * torch.randn(400, 1, 8, 8, generator=random); images[labels == 1, :, :2, :2] += 1\n"
@@ -295,3 +278,22 @@ def test_signed_masks_make_xor_scores_cancel(tmp_path, no_workers):
         energy[masks] = {row["method"]: row["value"] for row in read(tmp_path / masks) if row["metric"] == "energy"}
     for method in ("vanilla", "agop-global"):
         assert abs(energy["signed"][method]) < 0.06 < 0.1 < energy["true"][method]
+
+
+def test_a_second_job_in_the_folder_raises(home, copy):
+    with FileLock(copy / ".lock"):
+        for fresh in ([], ["--fresh"]):
+            message = error_of(*QUICK, *fresh, "--out", copy, folder=home)
+            assert "is in use by another process: wait until it ends, or choose another folder" in message
+    assert len(finished(copy)) == 4
+
+
+def test_other_versions_are_refused_unless_forced(home, copy, no_workers, monkeypatch):
+    shutil.rmtree(copy / "cells" / "linear-correlated-001")
+    other = dict.fromkeys(("python", "agop", "torch", "numpy"), "99.0")
+    monkeypatch.setattr("agop.bench.runner.versions", lambda: other)
+    problem = rf"was started with agop \S+, torch {re.escape(torch.__version__)}, this is agop 99.0, torch 99.0"
+    assert re.search(rf"{problem}: .*--fresh.*--force", error_of(*QUICK, "--out", copy, folder=home))
+    done = run_checked(*QUICK, "--force", "--out", copy, folder=home)
+    assert re.search(rf"{problem}: its cells are of different versions", done.stderr)
+    run_checked(*QUICK, "--out", copy, folder=home)  # nothing is missing

@@ -1,4 +1,6 @@
-"""`agop bench shortcuts`: cases, detectors, and a small run."""
+"""`agop bench shortcuts`: planted tasks and what they are drawn from, detectors, the report, and a small run."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,13 +8,206 @@ import torch
 from torch import nn
 
 import agop
-from agop.bench.shortcuts.detectors import DETECTORS, by_reading, laplacian
-from agop.bench.shortcuts.models import measured_place, measured_use
-from agop.bench.shortcuts.run import cases
-from agop.runs.shortcuts import read_results
-from agop.scenarios.shortcuts.plants import KINDS
-from agop.scenarios.shortcuts.task import Case, Source, planted_task
+from agop.bench.scenarios import planted as pictures
+from agop.bench.scenarios.base import drawn_digits, normalised, pink_noise, shared_out
+from agop.bench.scenarios.planted import KINDS, PREVALENCES, STRENGTHS, Case, Source, plant, planted_task
+from agop.bench.shortcuts import (
+    DETECTORS,
+    LEARNED,
+    Detection,
+    ModelResult,
+    ShortcutSpec,
+    aurocs,
+    begin,
+    by_reading,
+    cases,
+    laplacian,
+    markdown,
+    place_of_plant,
+    read_results,
+    share_found,
+    use_of_plant,
+)  # fmt: skip
+from agop.errors import FileError, InputError
 from tests.command import run_checked
+from tests.image_files import save
+
+SIDE = 32
+
+
+def drawn(kind, strength="strong", seed=3, count=6):
+    """Random images (N,32,32,3), the same with the plant, masks, and the plant."""
+    images = np.random.default_rng(1).random((count, SIDE, SIDE, 3), dtype=np.float32)
+    thing = plant(kind, SIDE, strength, seed)
+    return images, *thing.draw(images, np.random.default_rng(2)), thing
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", KINDS)
+def test_plants_change_their_mask_and_nothing_else(kind, strength, seed):
+    before = np.random.default_rng(1).random((6, SIDE, SIDE, 3), dtype=np.float32)
+    images, planted, masks, thing = drawn(kind, strength, seed)
+    assert np.array_equal(images, before)  # the originals stay
+    assert planted.shape == images.shape
+    assert masks.shape == images.shape[:3]
+    assert planted.min() >= 0
+    assert planted.max() <= 1
+    changed = (planted != images).any(axis=3)
+    assert not (changed & ~masks).any()
+    assert changed.any() == (kind != "clean")
+    if thing.fixed is not None:
+        assert (masks == thing.fixed).all()
+        assert 0 < thing.fixed.mean() < 0.5
+
+
+def test_only_plants_of_one_place_have_a_region():
+    fixed = {kind for kind in KINDS if plant(kind, SIDE, "strong", 0).fixed is not None}
+    assert fixed == {"patch", "watermark", "frame"}
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"clean"}))
+def test_weak_plants_change_images_less(kind):
+    strong, weak = (np.abs(planted - images).mean() for images, planted, *_ in (drawn(kind), drawn(kind, "weak")))
+    assert 0.3 * strong < weak < 0.7 * strong
+
+
+def test_a_sticker_is_the_same_square_at_another_place_of_each_image():
+    _, planted, masks, _ = drawn("sticker", count=20)
+    tiles, corners = [], set()
+    for image, mask in zip(planted, masks, strict=True):
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        assert mask.sum() == len(rows) * len(columns)
+        assert len(rows) == len(columns) <= SIDE // 5
+        tiles.append(image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1])
+        corners.add((rows[0], columns[0]))
+    assert all(np.array_equal(tile, tiles[0]) for tile in tiles)
+    assert len(corners) > 10
+
+
+def task(kind="patch", prevalence="confounder", seed=0, **options):
+    return planted_task(Case(kind, prevalence, "strong", seed), Source(**{"samples": 2000, "classes": 4} | options))
+
+
+@pytest.mark.slow
+def test_same_seed_same_data():
+    first, second, other = task("sticker"), task("sticker"), task("sticker", seed=1)
+    assert torch.equal(first.training.images, second.training.images)
+    assert torch.equal(first.test.labels, second.test.labels)
+    assert torch.equal(first.planted, second.planted)
+    assert not torch.equal(first.training.images, other.training.images)
+
+
+@pytest.mark.parametrize("prevalence", PREVALENCES)
+def test_prevalences_are_those_of_the_target_and_of_the_others(prevalence):
+    data = task(prevalence=prevalence)
+    for share, of_target in zip(PREVALENCES[prevalence], (True, False), strict=True):
+        own = (data.training.labels == data.target) == of_target
+        has = data.training.masks[own].flatten(1).any(dim=1).double()
+        assert abs(float(has.mean()) - share) <= 4 * np.sqrt(share * (1 - share) / len(has))
+
+
+def test_test_images_are_those_with_or_without_the_plant():
+    data = task()
+    has = data.test.masks.flatten(1).any(dim=1)
+    assert torch.equal(data.test.images, torch.where(has[:, None, None, None], data.planted, data.without))
+    outside = ~torch.from_numpy(data.plant.fixed)
+    assert torch.equal(data.planted[..., outside], data.without[..., outside])
+    counts = [len(split.labels) for split in (data.training, data.validation, data.test)]
+    assert counts == [1300, 100, 600]
+    assert torch.cat([data.training.labels, data.validation.labels, data.test.labels]).bincount().tolist() == [500] * 4
+
+
+@pytest.mark.slow
+def test_drawn_digits_can_be_read():
+    """Each differs from the background by more than the noise, in one channel at least."""
+    images, _ = pictures.labelled_images(None, 28)
+    digits, _ = drawn_digits(len(images), np.random.default_rng(0))
+    for image, digit in zip(images[:200], digits, strict=False):
+        difference = image[digit > 200].mean(axis=0) - image[digit == 0].mean(axis=0)
+        assert difference.max() > 90
+
+
+@pytest.mark.slow
+def test_labels_choose_the_classes():
+    """A task of digits 3 and 8 has their images as classes 0 and 1."""
+    data = task("clean", "none", classes=2, samples=200, labels=(8, 3))
+    images, labels = pictures.labelled_images(None, SIDE)
+    originals = [normalised(images[labels == label]) for label in (3, 8)]
+    assert set(data.test.labels.tolist()) == {0, 1}
+    for image, label in zip(data.test.images[:10], data.test.labels.tolist(), strict=False):
+        assert (originals[label] == image).flatten(1).all(dim=1).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": 1}, "classes is 1: pass 2 or more"),
+        ({"samples": 100}, "samples is 100: pass 60 or more per class"),
+        ({"classes": 11}, "10 classes, fewer than 11"),
+        ({"classes": 2, "labels": (0, 12)}, "label 12 isn't one of 0, 1"),
+    ],
+)
+def test_impossible_tasks_raise(options, problem):
+    with pytest.raises(InputError, match=problem):
+        task(**options)
+
+
+def test_class_folders_and_too_few_images(tmp_path):
+    for label, level in (("dark", 0), ("light", 255)):
+        for place in range(3):
+            save(tmp_path / label / f"{place}.png", np.full((40, 40, 3), level))
+    images, labels = pictures.labelled_images(tmp_path, SIDE)
+    assert images.shape == (6, SIDE, SIDE, 3)
+    assert labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.array_equal(images[:, 0, 0, 0], [0, 0, 0, 255, 255, 255])
+    with pytest.raises(InputError, match="a class has 3 images: pass data with 60 or more"):
+        task(data=str(tmp_path), classes=2)
+
+
+def test_amplitude_of_pink_noise_falls_with_the_frequency_and_images_are_normalised():
+    noise = pink_noise(1100, 32, np.random.default_rng(0))
+    assert noise.shape == (1100, 32, 32)
+    np.testing.assert_allclose(noise.mean((1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(noise.std((1, 2)), 1, rtol=1e-4)
+    amplitude = np.abs(np.fft.fft2(noise)).mean(0)
+    for frequency in (1, 2, 4):
+        assert np.isclose(amplitude[0, frequency] / amplitude[0, 2 * frequency], 2, rtol=0.1)
+
+
+def test_digits_are_balanced_distinct_and_recognisable():
+    images, labels = drawn_digits(600, np.random.default_rng(0))
+    assert images.shape == (600, 28, 28)
+    assert (np.bincount(labels) == 60).all()
+    assert len(np.unique(images, axis=0)) == 600
+    assert (images.max((1, 2)) > 200).all()
+    edge = np.concatenate([images[:, [0, -1]], images[:, :, [0, -1]].transpose(0, 2, 1)], axis=1)
+    assert not edge.any()
+    # The nearest mean image has the right label for most: digits of a class resemble one another.
+    means = np.stack([images[:300][labels[:300] == digit].mean(0) for digit in range(10)])
+    distances = np.square(images[300:, None].astype(float) - means).sum((2, 3))
+    assert (distances.argmin(1) == labels[300:]).mean() > 0.8
+
+
+PARTS = np.split(np.random.default_rng(1).permutation(200), [160, 180])
+
+
+@pytest.mark.parametrize("pool", [10, 40, 199, 1000])
+def test_no_item_is_in_two_parts_and_repeats_are_even(pool):
+    chosen = shared_out(pool, PARTS, np.random.default_rng(0))
+    assert 0 <= chosen.min() <= chosen.max() < pool
+    items = [set(chosen[part]) for part in PARTS]
+    assert sum(map(len, items)) == len(set.union(*items))
+    for part in PARTS:
+        _, counts = np.unique(chosen[part], return_counts=True)
+        assert counts.max() - counts.min() <= 1
+    if pool >= 1000:
+        assert len(set(chosen)) == 200
+
+
+def test_too_few_items_raise():
+    with pytest.raises(InputError, match="photographs or digits: 9, too few"):
+        shared_out(9, PARTS, np.random.default_rng(0))
 
 
 def test_every_kind_strength_and_prevalence_is_a_case_and_clean_models_are_one_case_per_seed():
@@ -74,19 +269,19 @@ def reader():
 
 def test_use_of_a_model_that_reads_the_plant(reader):
     model, task, _ = reader
-    use = measured_use(model, task)
+    use = use_of_plant(model, task)
     has = task.test.masks.flatten(1).any(dim=1)
-    assert use.accuracy == pytest.approx(float((has == (task.test.labels == task.target)).double().mean()), abs=0.02)
-    assert use.drop > 0.9
-    assert use.change > 0.5
+    assert use["accuracy"] == pytest.approx(float((has == (task.test.labels == task.target)).double().mean()), abs=0.02)
+    assert use["drop"] > 0.9
+    assert use["change"] > 0.5
 
 
 def test_place_of_a_model_that_reads_the_plant(reader):
     model, task, prior = reader
-    place = measured_place(model, task, prior)
-    assert place.fixed
-    assert place.share == pytest.approx(1 / task.plant.fixed.mean(), rel=1e-3)  # the whole diagonal is there
-    assert place.transplant > 0.3
+    place = place_of_plant(model, task, prior)
+    assert place["fixed"]
+    assert place["share"] == pytest.approx(1 / task.plant.fixed.mean(), rel=1e-3)  # the whole diagonal is there
+    assert place["transplant"] > 0.3
 
 
 @pytest.mark.parametrize("name", ["agop-global", "integrated-gradients"])
@@ -114,3 +309,115 @@ def test_small_run_resumes(tmp_path):
     again = run_checked(*command, folder=tmp_path)
     assert path.stat().st_mtime_ns == written  # nothing was computed
     assert again.stdout == first.stdout
+
+
+SPEC = ShortcutSpec(None, 32, 5, 600, (), 1, ("audit", "spray"))
+
+
+def model(prevalence="confounder", drop=0.3, audit=2.0, spray=0.5, found=True, seed=0, **options):
+    detections = {"audit": Detection(audit, 2.0, found, 0.5), "spray": Detection(spray, 1.0, None, 0.1)}
+    values = {"kind": "patch", "strength": "strong", "accuracy": 0.9, "change": 0.2, "fixed": True, "findings": ()}
+    values |= {"share": 2.0, "transplant": 0.1}
+    return ModelResult(prevalence=prevalence, drop=drop, seed=seed, detections=detections, **values | options)
+
+
+def models(seed=0):
+    """Models with random alarms, some of them equal."""
+    random = np.random.default_rng(seed)
+    return [
+        model(prevalence, audit=float(alarms[0] + 2 * (prevalence == "confounder")), spray=float(alarms[1]), seed=place)
+        for place, (prevalence, alarms) in enumerate(
+            zip(["confounder", "balanced", "none"] * 5, random.integers(0, 4, (15, 2)), strict=True)
+        )
+    ]
+
+
+def by_pairs(detector, learned, without):
+    """The AUROC by a loop over pairs of models."""
+    wins = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a in (result.detections[detector].alarm for result in learned)
+        for b in (result.detections[detector].alarm for result in without)
+    ]
+    return sum(wins) / len(wins)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("detector", ["audit", "spray"])
+def test_auroc_is_the_share_of_pairs_with_an_interval_over_resampled_models(seed, detector):
+    learned = [result for result in models(seed) if result.prevalence == "confounder"]
+    without = [result for result in models(seed) if result.prevalence != "confounder"]
+    values = aurocs(detector, learned, without)
+    assert values[0] == pytest.approx(by_pairs(detector, learned, without))
+    assert np.quantile(values[1:], 0.025) <= values[0] <= np.quantile(values[1:], 0.975)
+    assert values[1:].mean() == pytest.approx(values[0], abs=0.03)
+
+
+def test_differences_of_aurocs_are_paired():
+    """A detector with the alarms of the audit has the difference 0 for any models."""
+    results = [
+        replace(result, detections=dict.fromkeys(("audit", "spray"), result.detections["audit"])) for result in models()
+    ]
+    assert "| spray | " in markdown(SPEC, results)
+    assert "| 0.000 [0.000, 0.000] | –" in markdown(SPEC, results)
+
+
+def test_share_found_has_wilsons_interval():
+    """Value of statsmodels' proportion_confint."""
+    assert share_found([model(found=place < 5) for place in range(10)]) == "0.500 [0.237, 0.763]"
+
+
+def test_models_are_sorted_by_what_they_learned():
+    learned, at_the_limit, ignored = model(drop=0.5), model(drop=LEARNED), model(drop=0.09)
+    balanced, clean = model("balanced", drop=0.5), model("none", drop=0.0, kind="clean")
+    text = markdown(SPEC, [learned, ignored, balanced, at_the_limit, clean])
+    assert "2 learned a planted shortcut. 2 have none" in text
+    assert "1 didn't learn theirs" in text
+
+
+def test_overlap_is_zero_if_no_region_is_named():
+    named, unnamed, moving = model(), model(), model(fixed=False)
+    silent = {"audit": Detection(0.0, 1.0, False, None), "spray": Detection(0.0, 1.0)}
+    text = markdown(SPEC, [named, replace(unnamed, detections=silent), moving, model("none")])
+    (line,) = (line for line in text.splitlines() if line.startswith("| audit "))
+    assert line.endswith("| 0.25 | 2 |")
+
+
+def test_markdown_has_every_detector_and_every_kind():
+    results = [model(), model("balanced", found=False), model("none", kind="clean", found=False, fixed=False)]
+    results += [model(kind="sticker", drop=0.0, fixed=False)]
+    text = markdown(SPEC, results)
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    assert {"audit", "spray", "patch", "clean", "sticker"} <= set(rows)
+    assert "4 models on drawn digits: 5 classes, 600 images, 32×32,\nseeds 0." in text
+    assert "1 learned a planted shortcut. 2 have none" in text
+    assert "| sticker | strong | 0 of 1 | 0 | 0 | 0 |" in text
+    assert "| patch | strong | 1 of 1 | 1 | 1 | 0 |" in text
+
+
+def test_markdown_compares_places_with_and_without_the_plant():
+    results = [model(share=3.0, transplant=0.4), model("balanced", share=1.0, transplant=-0.02)]
+    assert "| patch | strong | 0 | 3.00 / +0.40 | 1.00 / -0.02 |" in markdown(SPEC, results)
+
+
+def test_markdown_without_models_to_compare_has_no_auroc():
+    assert "AUROC" not in markdown(SPEC, [model()])
+
+
+def test_the_same_specification_resumes_and_another_one_raises(tmp_path):
+    begin(SPEC, tmp_path)
+    begin(SPEC, tmp_path)
+    for other, problem in (
+        (replace(SPEC, epochs=8), "epochs=1, not 8: choose another --out"),
+        (replace(SPEC, detectors=("audit",)), "detectors="),
+        (replace(SPEC, data="/photos"), "data=None, not '/photos'"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            begin(other, tmp_path)
+
+
+def test_damaged_results_raise(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.json").write_text('{"kind": "patch"')
+    with pytest.raises(FileError, match=r"a\.json is damaged .*delete it and run again to resume"):
+        read_results(tmp_path)

@@ -1,21 +1,17 @@
 """Training: networks trained together equal those trained alone, and those of the plain loop with the hook."""
 
-import io
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
-from agop.bench.checkpoints import CHECKPOINT
-from agop.bench.epochs import train_epochs
-from agop.bench.pupil import Pupil, Task
-from agop.bench.stacked import train_stacked
-from agop.bench.train import train
-from agop.errors import AGOPWarning, GradientError, InputError
-from agop.evaluating.scoring import accuracy
-from agop.networks import CNN8by8
-from agop.scenarios import Recipe, Scenario, Split, get
+from agop.bench import LLR, CNN8by8, MLP8by8
+from agop.bench.scenarios import Recipe, Scenario, Split, get
+from agop.bench.training import Task, TrainingRun, stacked, train, train_epochs, train_stacked
+from agop.errors import GradientError
+from agop.evaluation.scoring import accuracy
+from agop.model.probe import captured
 
 
 def tasks(scenario, seeds, folder, samples=640):
@@ -72,8 +68,8 @@ def test_resumed_training_equals_an_uninterrupted_one(tmp_path, schedule):
         return replace(plain, watch=lambda model, prior: [{"count": prior.count}])
 
     (whole,) = train([task(tmp_path / "whole")], 4, ignore)
-    pupil = Pupil.starting(task(tmp_path / "cut"))
-    for done in train_epochs(pupil, scenario.recipe, 4, 4):
+    run = TrainingRun.starting(task(tmp_path / "cut"))
+    for done in train_epochs(run, 4, 4):
         if done > 0.6:
             break  # in the third epoch
     (again,) = train([task(tmp_path / "cut")], 4, ignore)
@@ -81,20 +77,6 @@ def test_resumed_training_equals_an_uninterrupted_one(tmp_path, schedule):
     assert torch.equal(whole.prior.diagonal, again.prior.diagonal)
     assert whole.noted == again.noted
     assert len(whole.noted) == 4
-
-
-def test_unreadable_checkpoint_warns_and_training_starts_again(tmp_path):
-    scenario = plain_scenario()
-    (whole,) = train(tasks(scenario, (3,), tmp_path / "whole"), 1, ignore)
-    buffer = io.BytesIO()
-    torch.save({"epoch": 1}, buffer)
-    for name, content in (("cut", b"PK"), ("other", buffer.getvalue())):
-        (task,) = tasks(scenario, (3,), tmp_path / name)
-        task.folder.mkdir(parents=True)
-        (task.folder / CHECKPOINT).write_bytes(content)
-        with pytest.warns(AGOPWarning, match="training starts again"):
-            (again,) = train([task], 1, ignore)
-        assert equal(whole, again)
 
 
 @pytest.mark.parametrize("best", [True, False])
@@ -115,15 +97,9 @@ def test_weights_of_the_best_or_last_epoch_are_kept(tmp_path, best):
     assert accuracy(trained.model, validation.images, validation.labels) == kept
 
 
-def test_recipe_that_cannot_be_trained_together_raises(tmp_path):
-    scenario = replace(get("linear"), recipe=Recipe(flips=True))
-    with pytest.raises(InputError, match="without flips"):
-        train(tasks(scenario, (0,), tmp_path), 1, ignore)
-
-
 def test_networks_of_several_scenarios_train_together_and_resume_from_their_checkpoints(tmp_path, monkeypatch):
     """Killed in the middle, then resumed in other groups: bit for bit the same networks."""
-    monkeypatch.setattr("agop.bench.stacked.CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr("agop.bench.training.CHECKPOINT_SECONDS", 0)
     recipe = Recipe(snapshot_every=20)
     linear, xor = (replace(get(name), recipe=recipe) for name in ("linear", "xor"))
 
@@ -131,12 +107,12 @@ def test_networks_of_several_scenarios_train_together_and_resume_from_their_chec
         return [*tasks(linear, (0, 1), folder / "linear"), *tasks(xor, (0,), folder / "xor")]
 
     whole = train(both(tmp_path / "whole"), 4, ignore)
-    pupils = [Pupil.starting(task) for task in both(tmp_path / "cut")]
-    for stack, until in ((pupils[:1], 0.4), (pupils[1:], 0.7)):  # one epoch, and two
-        for done in train_stacked(stack, CNN8by8, recipe, 4, 4):
+    runs = [TrainingRun.starting(task) for task in both(tmp_path / "cut")]
+    for stack, until in ((runs[:1], 0.4), (runs[1:], 0.7)):  # one epoch, and two
+        for done in train_stacked(stack, 4, 4):
             if done > until:
                 break
-    assert [Pupil.starting(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]
+    assert [TrainingRun.starting(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]
     for one, again in zip(whole, train(both(tmp_path / "cut"), 4, ignore), strict=True):
         assert equal(one, again)
         assert torch.equal(one.prior.diagonal, again.prior.diagonal)
@@ -157,8 +133,8 @@ def test_network_that_does_not_learn_is_trained_again_from_another_initializatio
     assert last.attempts[0] == first.attempts[0]  # the same data and initialization
     assert not equal(first, last)
     # A training that is killed in its third attempt resumes there.
-    pupil = Pupil.starting(bad)
-    assert (pupil.attempts, pupil.epoch) == (list(last.attempts[:2]), 1)
+    run = TrainingRun.starting(bad)
+    assert (run.attempts, run.epoch) == (list(last.attempts[:2]), 1)
     (again,) = train([bad], 1, ignore, restarts=2)
     assert equal(last, again)
     assert again.attempts == last.attempts
@@ -167,7 +143,43 @@ def test_network_that_does_not_learn_is_trained_again_from_another_initializatio
 def test_stacked_networks_with_infinite_logits_raise(tmp_path):
     """In the first step, before the weights are NaN: the gradient of an infinite logit may be finite."""
     scenario = replace(get("linear"), recipe=Recipe(batch=100_000))
-    pupils = [Pupil.starting(task) for task in tasks(scenario, (0, 1), tmp_path)]
-    pupils[1].model.fc.bias.data[0] = torch.inf
+    runs = [TrainingRun.starting(task) for task in tasks(scenario, (0, 1), tmp_path)]
+    runs[1].model.fc.bias.data[0] = torch.inf
     with pytest.raises(GradientError, match="infinite"):
-        list(train_stacked(pupils, CNN8by8, scenario.recipe, 1, 1))
+        list(train_stacked(runs, 1, 1))
+
+
+@pytest.mark.parametrize("network", [CNN8by8, MLP8by8, LLR])
+def test_stacked_networks_equal_each_network_alone(network):
+    """The networks' own forward pass up to rounding, and a stack of one bit for bit, gradients included."""
+    torch.manual_seed(0)
+    models, images = [network() for _ in range(3)], torch.randn(3, 5, 1, 8, 8)
+    expected = torch.stack([model(batch) for model, batch in zip(models, images, strict=True)])
+    logits, gradients = logits_and_gradients(network, models, images)
+    torch.testing.assert_close(logits, expected)
+    for place, model in enumerate(models):
+        alone, own_gradients = logits_and_gradients(network, [model], images[place : place + 1])
+        assert torch.equal(alone[0], logits[place])
+        for own, beside in zip(own_gradients, gradients, strict=True):
+            assert torch.equal(own[0], beside[place])
+
+
+def logits_and_gradients(network, models, images):
+    weights = stacked(models)
+    logits = network.stacked_forward(weights, images)
+    return logits, torch.autograd.grad(logits.square().sum(), list(weights.values()))
+
+
+def test_gradient_of_the_outputs_is_that_of_the_first_convolution():
+    torch.manual_seed(0)
+    models, images = [CNN8by8() for _ in range(2)], torch.randn(2, 5, 1, 8, 8)
+    outputs = torch.zeros(2, *CNN8by8.patch_outputs, 5).requires_grad_()
+    logits = CNN8by8.stacked_forward(stacked(models), images, outputs)
+    (deltas,) = torch.autograd.grad(logits[..., 0].sum(), outputs)
+    for model, batch, own in zip(models, images, deltas, strict=True):
+        with captured([model.get_submodule(CNN8by8.patch_layer)]) as maps:
+            alone = model(batch)
+        (expected,) = torch.autograd.grad(alone[:, 0].sum(), list(maps.values()))
+        # Other positions, in another order: the products over all positions of each sample are the same.
+        grams = torch.einsum("dpn,epn->nde", own, own)
+        torch.testing.assert_close(grams, torch.einsum("ndhw,nehw->nde", expected, expected))

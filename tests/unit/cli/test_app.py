@@ -5,14 +5,16 @@ import sys
 
 import pytest
 
-from agop.app import example
 from tests.command import error_of, run
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--prior", example.PRIOR, "--gray", "--size", "8"), "--prior, --size, --gray without a model: pass a model"),
+        (
+            ("--prior", "p.safetensors", "--gray", "--size", "8"),
+            "--prior, --size, --gray without a model: pass a model",
+        ),
         (("--scale", "shared"), "no scale is named 'shared'"),
         (("--num-classes", "5"), "--num-classes without a model: pass a model"),
         (("--host", "nowhere.invalid", "--port", "0"), "unknown host 'nowhere.invalid'"),

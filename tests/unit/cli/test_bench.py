@@ -1,78 +1,250 @@
-"""The bench command before any cell is computed."""
+"""`agop bench` before anything is computed, `agop list` and `agop data`."""
 
+import struct
+from dataclasses import fields
+
+import numpy as np
 import pytest
+from PIL import Image
 
 import agop
-from agop.runs.controls import AGOP_CONTROLS
-from agop.runs.spec import RunSpec
-from tests.command import error_of, run_checked
+from tests.clevr import write_official
+from tests.command import error_of, run, run_checked
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+CONTROLS = {f"agop:what={name}" for name in ("activation-norm", "sobel", "mean-difference")}
+
+
+def idx(array):
+    """Content of an idx file of unsigned bytes."""
+    return struct.pack(f">I{array.ndim}I", 0x800 | array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Folders of photographs and digits, usable and damaged ones."""
+    for name in ("empty", "few", "photos", "digits", "cut", "magic", "counts", "alone"):
+        (tmp_path / name).mkdir()
+    for number in range(12):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / "photos" / f"{number}.png")
+    Image.new("RGB", (32, 32)).save(tmp_path / "few" / "0.png")
+    images, labels = idx(np.full((20, 28, 28), 255)), idx(np.arange(20) % 10)
+    contents = {
+        "digits": (images, labels),
+        "cut": (images[:-1], labels),
+        "magic": (labels, labels),
+        "counts": (images, idx(np.arange(19) % 10)),
+    }
+    for name, (first, second) in contents.items():
+        (tmp_path / name / IMAGES).write_bytes(first)
+        (tmp_path / name / LABELS).write_bytes(second)
+    (tmp_path / "alone" / IMAGES).write_bytes(images)
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """A function from arguments to the specification and the notes of a run that isn't computed."""
+    plans = []
+
+    def stop(plan, *_, **__):
+        plans.append(plan)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("agop.bench.runner.run", stop)
+
+    def plan(*arguments):
+        run_checked("bench", *arguments, "--out", "run", folder=tmp_path)
+        return plans[-1].spec, plans[-1].notes
+
+    return plan
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scenario", "liner"], "did you mean 'linear'"),
-        (["--method", "vanila"], "did you mean 'vanilla'"),
-        (["--metric", "enrgy"], "did you mean 'energy'"),
-        (["--background", "corelated"], "did you mean 'correlated'"),
-        (["--masks", "sined"], "did you mean 'signed'"),
-        (["--network", "mpl"], "did you mean 'mlp'"),
-        (["--network", "llr", "--scenario", "xor"], "xor isn't available with network llr: add --network"),
-        (["--seeds", "0"], "seeds is 0"),
-        (["--jobs", "-1"], "jobs is -1"),
+        (["xai-tris", "--scenario", "liner"], "did you mean 'linear'"),
+        (["xai-tris", "--method", "vanila"], "did you mean 'vanilla'"),
+        (["xai-tris", "--method", "captum:Saliency@conv1"], "captum:Saliency has no variant 'conv1'"),
+        (["xai-tris", "--metric", "enrgy"], "did you mean 'energy'"),
+        (["xai-tris", "--background", "corelated"], "did you mean 'correlated'"),
+        (["xai-tris", "--masks", "sined"], "did you mean 'signed'"),
+        (["xai-tris", "--network", "mpl"], "did you mean 'mlp'"),
+        (["xai-tris", "--network", "llr", "--scenario", "xor"], "xor isn't available with network llr: add --network"),
+        (["xai-tris", "--seeds", "0"], "seeds is 0"),
+        (["xai-tris", "--jobs", "-1"], "jobs is -1"),
+        (["xai-tris-64", "--photos", "empty"], "empty has no pictures: pass a folder of images"),
+        (
+            ["xai-tris-64", "--photos", "photos", "--background", "white"],
+            "--photos photos isn't used: add --background",
+        ),
+        (["xai-tris-64", "--scenario", "liner"], "did you mean 'linear-64'"),
+        (["xai-tris-64", "--background", "photo"], "did you mean 'photos'"),
+        (["composite", "--photos", "empty"], "empty has no pictures: pass a folder of images"),
+        (["composite", "--photos", "few"], "photographs or digits: 1, too few"),
+        (["composite", "--photos", "nowhere"], "nowhere doesn't exist: pass a folder of images"),
+        (["composite", "--photos", f"digits/{LABELS}"], "is neither an .npz file nor a batch of CIFAR-10"),
+        (["composite", "--digits", "empty"], "empty has no idx files: it needs train-images-idx3-ubyte"),
+        (["composite", "--digits", "nowhere"], "nowhere doesn't exist: pass a folder with train-images-idx3-ubyte"),
+        (["composite", "--digits", "cut"], "is truncated or damaged, 15,679 values instead of 15,680"),
+        (["composite", "--digits", "magic"], "has magic number 0x00000801 instead of 0x00000803"),
+        (["composite", "--digits", "counts"], "has 20 images, train-labels-idx1-ubyte 19 labels"),
+        (["composite", "--digits", "alone"], "has no labels beside it"),
+        (["composite", "--size", "48"], "size is 48: pass 32 or 64"),
+        (["composite", "--samples", "0"], "samples is 0: pass 100 or more"),
+        (["composite", "--scenario", "compsite"], "did you mean 'composite'"),
+        (["clevr-xai", "--full", "--quick"], "--full and --quick exclude each other"),
+        (["clevr-xai", "--network", "resnet"], "did you mean 'resnet18'"),
+        (["clevr-xai", "--weights", "missing.pth"], "weights missing.pth is not a file"),
+        (["shortcuts", "--kind", "path"], "did you mean 'patch'"),
+        (["shortcuts", "--prevalence", "balance"], "did you mean 'balanced'"),
+        (["shortcuts", "--strength", "week"], "did you mean 'weak'"),
+        (["shortcuts", "--detector", "spary"], "did you mean 'spray'"),
+        (["shortcuts", "--label", "0", "--label", "12"], "label 12 isn't one of 0, 1, 2"),
+        (["shortcuts", "--label", "3", "--label", "3"], "label 3 appears twice"),
+        (["shortcuts", "--label", "3"], "classes is 1: pass 2 or more"),
+        (["shortcuts", "--samples", "100"], "samples is 100: pass 60 or more per class"),
+        (["shortcuts", "--data", "missing"], "missing"),
     ],
 )
-def test_invalid_options_raise_before_anything_is_written(arguments, message, tmp_path):
-    assert message in error_of("bench", "xai-tris", *arguments, "--out", "run", folder=tmp_path)
+@pytest.mark.usefixtures("files")
+def test_invalid_options_and_files_raise_before_anything_is_written(arguments, message, tmp_path):
+    assert message in error_of("bench", *arguments, "--out", "run", folder=tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_folder_that_is_not_a_run_is_never_deleted(tmp_path):
+@pytest.mark.parametrize("arguments", [("xai-tris",), ("xai-tris", "--fresh"), ("shortcuts", "--kind", "clean")])
+def test_a_folder_with_other_files_stays_as_it_is(arguments, tmp_path):
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "letter.txt").write_text("mine")
-    message = error_of("bench", "xai-tris", "--out", "full", "--fresh", folder=tmp_path)
-    assert "is not a run folder" in message
-    assert (tmp_path / "full" / "letter.txt").exists()
-    assert "could not write" in error_of("bench", "xai-tris", "--out", "full/letter.txt/run", folder=tmp_path)
+    for name in ("letter.txt", "spec.json"):
+        (tmp_path / "full" / name).write_text("mine")
+    message = error_of("bench", *arguments, "--quick", "--out", "full", folder=tmp_path)
+    assert "full already exists and has files that agop didn't write" in message
+    assert "--force" in message
+    assert {path.name: path.read_text() for path in (tmp_path / "full").iterdir()} == {
+        "letter.txt": "mine",
+        "spec.json": "mine",
+    }
 
 
-def test_by_default_every_scenario_and_metric_and_the_faster_methods_run(tmp_path, monkeypatch):
-    spec = written_spec(tmp_path, monkeypatch)
-    assert spec.scenarios == tuple(agop.scenarios.names("xai-tris"))
+def test_a_file_is_not_a_run_folder(tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    assert "could not write" in error_of("bench", "xai-tris", "--out", "letter.txt/run", folder=tmp_path)
+
+
+def test_by_default_every_scenario_and_metric_and_the_faster_methods_run(planned):
+    spec, notes = planned("xai-tris")
+    assert spec.scenarios == tuple(agop.bench.scenarios.names("xai-tris"))
     assert spec.metrics == tuple(agop.metrics.default_names())
     assert {"vanilla", "agop", "agop-patch", "sobel", "centre", "mean-mask"} <= set(spec.methods)
-    assert not {"expected-gradients", "agop-subspace", *AGOP_CONTROLS} & set(spec.methods)
-    every = set(agop.methods.names()) - {"agop-subspace"} | {*AGOP_CONTROLS, "centre", "mean-mask"}
-    assert set(written_spec(tmp_path, monkeypatch, "--full", "--fresh").methods) == every
-
-
-def test_untrained_run_has_no_epochs_and_no_restarts(tmp_path, monkeypatch):
-    spec = written_spec(tmp_path, monkeypatch, "--untrained")
-    assert (spec.epochs, spec.restarts) == (0, None)
-
-
-def test_fresh_is_refused_under_torchrun(tmp_path):
-    ranks = {"TORCHELASTIC_RUN_ID": "1", "RANK": "1", "WORLD_SIZE": "2"}
-    message = error_of("bench", "xai-tris", "--out", "run", "--fresh", folder=tmp_path, **ranks)
-    assert "delete run, then start torchrun without --fresh" in message
-
-
-def written_spec(tmp_path, monkeypatch, *arguments):
-    monkeypatch.setattr("agop.bench.runner.run", lambda *_: None)
-    monkeypatch.setattr("agop.cli.bench.common._show", lambda _: None)
-    run_checked("bench", "xai-tris", *arguments, "--out", "run", folder=tmp_path)
-    return RunSpec.load(tmp_path / "run")
-
-
-def test_networks_and_scenarios_are_selected_together(tmp_path, monkeypatch):
-    spec = written_spec(tmp_path, monkeypatch, "--network", "mlp", "--network", "llr", "--scenario", "linear")
-    assert spec.scenarios == ("linear-mlp", "linear-llr")
-    assert spec.tasks == {"linear-mlp": "linear", "linear-llr": "linear"}
+    assert not {"expected-gradients", "agop-subspace", *CONTROLS} & set(spec.methods)
     assert (spec.backgrounds, spec.seeds, spec.restarts, spec.masks) == (("uncorrelated",), 6, 5, "own")
+    assert notes == ()
 
 
-def test_full_runs_every_network_on_both_backgrounds(tmp_path, monkeypatch):
-    spec = written_spec(tmp_path, monkeypatch, "--full", "--masks", "true", "--restarts", "0")
+def test_full_runs_every_method_and_network_on_both_backgrounds(planned):
+    spec, _ = planned("xai-tris", "--full", "--masks", "true", "--restarts", "0")
+    assert set(spec.methods) == set(agop.methods.names()) - {"agop-subspace"} | {*CONTROLS, "centre", "mean-mask"}
     assert len(spec.scenarios) == 4 + 4 + 1
     assert spec.backgrounds == ("uncorrelated", "correlated")
     assert (spec.masks, spec.restarts) == ("own", 0)
+
+
+def test_untrained_run_has_no_epochs_and_no_restarts(planned):
+    spec, _ = planned("xai-tris", "--untrained")
+    assert (spec.epochs, spec.restarts) == (0, None)
+
+
+def test_networks_and_scenarios_are_selected_together(planned):
+    spec, _ = planned("xai-tris", "--network", "mlp", "--network", "llr", "--scenario", "linear")
+    assert spec.scenarios == ("linear-mlp", "linear-llr")
+    assert spec.tasks == {"linear-mlp": "linear", "linear-llr": "linear"}
+
+
+def test_changed_code_of_the_users_method_is_another_specification(planned, tmp_path):
+    def digest(text):
+        (tmp_path / "mine.py").write_text(
+            "from agop.methods import Method\nclass Mine(Method):\n    name = 'mine'\n"
+            f"    def maps(self, job): return job.images.abs().sum(1)  # {text}\n"
+        )
+        return planned("xai-tris", "--method", "mine:Mine", "--method", "vanilla")[0]
+
+    first, same, other = digest("one"), digest("one"), digest("another")
+    assert first.methods == ("vanilla", "mine:Mine")
+    assert first == same
+    assert first.code.keys() == other.code.keys() == {"mine:Mine"}
+    assert first.code != other.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "backgrounds", "noted"),
+    [
+        (["--scenario", "xor"], ("white",), False),
+        (["--scenario", "xor-64", "--photos", "photos"], ("photos",), False),
+        (["--photos", "photos", "--background", "photos", "--background", "white"], ("white", "photos"), False),
+        (["--background", "photos"], ("pink-noise",), True),
+        (["--background", "photos", "--background", "pink-noise"], ("pink-noise",), True),
+        (["--background", "pink-noise"], ("pink-noise",), False),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_pink_noise_stands_in_for_missing_photographs_with_a_note(arguments, backgrounds, noted, planned):
+    spec, notes = planned("xai-tris-64", *arguments)
+    assert spec.backgrounds == backgrounds
+    assert any("pink noise" in note for note in notes) == noted
+    assert ("--scenario" in arguments) == (spec.scenarios == ("xor-64",))
+
+
+@pytest.mark.usefixtures("files")
+def test_composite_runs_with_files_or_with_noted_stand_ins(planned, tmp_path):
+    spec, notes = planned("composite")
+    assert (spec.scenarios, spec.backgrounds) == (("composite", "composite-still"), ("pink-noise",))
+    assert (spec.options, len(notes)) == ({}, 2)
+    own = ("--digits", "digits", "--photos", "photos", "--size", "64", "--samples", "300")
+    spec, notes = planned("composite", *own)
+    assert (spec.backgrounds, notes) == (("photos",), ())
+    paths = {name: str(tmp_path / name) for name in ("digits", "photos")}
+    assert spec.options == paths | {"size": 64, "samples": 300}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "scenario", "background", "kinds"),
+    [("xai-tris-64", "linear", "white", {"own", "union"}), ("composite", "composite", "pink-noise", {"own"})],
+)
+@pytest.mark.slow
+def test_quick_run_scores_every_kind_of_mask(benchmark, scenario, background, kinds, tmp_path):
+    arguments = ("--scenario", scenario, "--method", "vanilla", "--metric", "energy", "--seeds", 1, "--jobs", 1)
+    run_checked("bench", benchmark, *arguments, "--quick", "--out", "run", folder=tmp_path)
+    table = run_checked("report", "run", "--format", "csv", folder=tmp_path).stdout
+    for kind in kinds:
+        assert f",{kind}," in table
+
+
+def test_list_has_every_method_metric_benchmark_and_model(tmp_path):
+    lines = run_checked("list", folder=tmp_path, COLUMNS="400").stdout.splitlines()
+    rows = {line.split()[0]: line for line in reversed(lines) if line.strip()}
+    for name in agop.methods.names():
+        method = agop.methods.get(name)
+        if not method.__module__.startswith("agop."):
+            continue  # of another test
+        needed = [word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}")]
+        assert (", ".join(needed) or "nothing") in rows[name]
+        assert agop.methods.descriptions([name])[name] in rows[name]
+        assert all(f"{field.name}={field.default!r}" in rows[name] for field in fields(method))
+    for name in ("iou", "deletion"):
+        assert ("higher" if agop.metrics.get(name).higher_is_better else "lower") in rows[name]
+    assert {"xai-tris", "xai-tris-64", "composite", "clevr-xai", "shortcuts", "torchvision:NAME"} <= rows.keys()
+
+
+def test_scenarios_are_listed_on_demand(tmp_path):
+    output = run_checked("list", "--scenarios", folder=tmp_path).stdout
+    assert all(f"{name} " in output for name in agop.bench.scenarios.names())
+
+
+def test_data_prints_where_to_get_the_files_or_the_summary_of_a_release(tmp_path):
+    page = run_checked("data", "clevr-xai", folder=tmp_path).stdout
+    for words in ("CLEVR-XAI_v1.0.zip", "CLEVR-XAI_v1.0_images_masks.zip", "/releases", "agop bench clevr-xai --data"):
+        assert words in page
+    assert "download CLEVR-XAI_v1.0.zip" in error_of("data", "clevr-xai", tmp_path, folder=tmp_path)
+    write_official(tmp_path / "release")
+    result = run("data", "clevr-xai", "release", folder=tmp_path)
+    assert "kept: 4 samples on 4 images, 2 metal and 2 rubber" in result.stdout

@@ -5,10 +5,6 @@ import pytest
 import torch
 
 import agop
-from agop.cli.first_look import chance
-from agop.pictures.folders import ClassFolders
-from agop.pictures.preprocessing import Preprocessing
-from agop.statistic.concentration import Overview
 from tests.command import error_of, run_checked
 from tests.image_files import save, save_random
 
@@ -55,16 +51,11 @@ def fit(folder, *options, **choices):
     return result, agop.AGOP.load(folder / "p.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("correct", "seen", "classes", "like_chance"),
-    [
-        (16, 100, 10, True), (18, 100, 10, True), (19, 100, 10, False), (54, 100, 2, True), (55, 100, 2, False),
-        (10, 100, 1000, True), (11, 100, 1000, False), (0, 20, 3, True), (0, 19, 3, False),
-    ],
-)  # fmt: skip
-def test_an_accuracy_is_like_chance_up_to_a_tenth_of_the_way_to_1(folder, correct, seen, classes, like_chance):
-    images = ClassFolders(folder / "photos", Preprocessing())
-    assert bool(chance(correct, seen, classes, images, None)) == like_chance
+def test_an_accuracy_is_like_chance_up_to_a_tenth_of_the_way_to_1(folder):
+    """For three classes: below 40 %."""
+    assert "classifies 30 % of 30 images correctly, hardly better" in error_of(*arguments(folder, 0.3), folder=folder)
+    assert "hardly better than chance" not in fit(folder, 0.4)[0].stderr
+    (folder / "p.safetensors").unlink()
 
 
 def test_an_accuracy_like_chance_raises_and_with_force_warns(folder):
@@ -139,7 +130,7 @@ def test_small_images_are_enlarged_only_on_request(folder):
 def test_one_diagonal_per_class_is_kept_by_default_and_the_concentration_is_printed(folder):
     result, prior = fit(folder, 0.6)
     assert prior.class_counts.tolist() == [6, 6, 6]
-    assert Overview.of(prior).line in result.stdout
+    assert "% of diag(M) in " in result.stdout
     assert fit(folder, 0.6, "--no-per-class")[1].class_diagonals is None
 
 
@@ -154,17 +145,6 @@ def test_rank_and_contrast_are_recorded_and_the_sketch_is_printed_by_fit_and_sho
     assert "gradients of the contrast" in shown
 
 
-def test_references_store_training_images_and_fit_and_show_say_so(folder):
-    result, prior = fit(folder, 1.0, "--references", "3")
-    assert prior.references.shape == (3, 3, 8, 8)
-    shown = run_checked("show", "p.safetensors", folder=folder).stdout
-    for text in (result.stdout, shown):
-        assert "the file contains 3 training images" in text
-    result, prior = fit(folder, 1.0)
-    assert prior.references is None
-    assert "training images" not in result.stdout
-
-
 def test_large_diagonals_per_class_are_not_kept_by_default(folder):
     (folder / "many_classes.py").write_text(
         "from torch import nn\n"
@@ -175,11 +155,3 @@ def test_large_diagonals_per_class_are_not_kept_by_default(folder):
     result = run_checked("fit", "many_classes:model", "photos/a", *options, folder=folder)
     assert "those of 1,400 classes take 131 MiB (--per-class keeps them)" in result.stdout
     assert agop.AGOP.load(folder / "many.safetensors").class_diagonals is None
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 4, 40])
-def test_shares_of_the_ranks_hold_each_image_once_and_differ_by_at_most_one(folder, world_size):
-    images = ClassFolders(folder / "photos", Preprocessing())
-    shares = [images.share(rank, world_size).files for rank in range(world_size)]
-    assert sorted(file for share in shares for file in share) == sorted(images.files)
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1

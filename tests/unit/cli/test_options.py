@@ -1,8 +1,6 @@
-"""Options that commands share: sizes, and preprocessing from a prior."""
+"""Options that commands share: preprocessing, also from a prior, and weights."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 import agop
-from agop.cli.app import load_session
-from agop.cli.options import height_and_width, output_of
-from agop.errors import AGOPWarning, InputError
-from agop.pictures.preprocessing import Preprocessing
-from agop.statistic.provenance import Provenance
-from tests.command import run_checked
+from agop.errors import InputError
+from tests.command import error_of, run_checked
 from tests.image_files import save, save_random
 
 NETWORKS = """
@@ -26,27 +20,6 @@ def rgb(channels=3):
 def gray():
     return rgb(1)
 """
-
-
-@pytest.mark.parametrize(
-    ("text", "sides"), [("224", (224, 224)), ("64x96", (64, 96)), (" 64X96 ", (64, 96)), ("64×96", (64, 96))]
-)
-def test_size_is_height_then_width(text, sides):
-    assert height_and_width(text) == sides
-
-
-@pytest.mark.parametrize(("contrast", "expected"), [(True, "contrast"), (False, "predicted"), (None, None)])
-def test_the_output_is_the_option_or_that_of_the_prior(contrast, expected):
-    for recorded in ("predicted", "contrast"):
-        prior = agop.AGOP(torch.ones(1, 2, 2), 1, provenance=Provenance(options={"output": recorded}))
-        assert output_of(contrast, prior) == (expected or recorded)
-    assert output_of(contrast, None) == (expected or "predicted")
-
-
-@pytest.mark.parametrize("text", ["", "big", "64x", "x64", "64x96x3", "-8", "1.5", "64,96"])
-def test_other_sizes_raise(text):
-    with pytest.raises(InputError, match="HEIGHTxWIDTH, for example 64x96"):
-        height_and_width(text)
 
 
 @pytest.fixture(scope="module")
@@ -69,77 +42,91 @@ def folder(tmp_path_factory):
         hook.step(torch.randn(8, channels, 24, 40))
         prior = hook.finalize()
         prior.save(folder / f"{name}.hook.safetensors")
-        preprocessing = Preprocessing((24, 40), (0.4,), (0.2,), gray=channels == 1)
+        preprocessing = agop.Preprocessing((24, 40), (0.4,), (0.2,), gray=channels == 1)
         prior.save(folder / f"{name}.full.safetensors", preprocessing=preprocessing, classes=["cat", "dog"])
         save_file(model.state_dict(), folder / f"{name}.safetensors")
     return folder
 
 
-def arguments(name, prior="hook"):
-    return (f"hooked_networks:{name}", "--weights", f"{name}.safetensors", "--prior", f"{name}.{prior}.safetensors")
+def arguments(name, prior=None):
+    model = (f"hooked_networks:{name}", "--weights", f"{name}.safetensors")
+    return model if prior is None else (*model, "--prior", f"{name}.{prior}.safetensors")
 
 
 def explain(folder, model, *options):
-    """Standard error of the command, and its manifest."""
+    """Result of the command, and its manifest."""
     result = run_checked("explain", model, "images", *options, "--out", "out", folder=folder)
-    return result.stderr, json.loads((folder / "out" / "manifest.json").read_text())
+    return result, json.loads((folder / "out" / "manifest.json").read_text())
 
 
-@pytest.mark.parametrize(("name", "gray"), [("rgb", False), ("gray", True)])
-def test_size_and_channels_come_from_the_prior_and_missing_mean_and_std_warn(folder, name, gray):
-    errors, manifest = explain(folder, *arguments(name))
-    assert manifest["preprocessing"] == {"size": [24, 40], "mean": [0.0], "std": [1.0], "gray": gray}
-    assert errors.count("warning:") == 1
-    assert "the prior doesn't record its preprocessing (assuming mean 0, std 1)" in errors
-    assert "pass --mean and --std as in training" in errors
+def test_size_is_height_then_width_or_both(folder):
+    for text, sides in (("24", [24, 24]), ("24x40", [24, 40]), (" 24X40 ", [24, 40]), ("24×40", [24, 40])):
+        assert explain(folder, *arguments("rgb"), "--size", text)[1]["preprocessing"]["size"] == sides
+
+
+@pytest.mark.parametrize("text", ["", "big", "64x", "x64", "64x96x3", "1.5", "64,96"])
+def test_other_sizes_raise(folder, text):
+    assert "HEIGHTxWIDTH, for example 64x96" in error_of(
+        "explain", "hooked_networks:rgb", "images", "--size", text, folder=folder
+    )
+
+
+HOW = ("--size", "24", "--mean", "0.4", "--std", "0.2")
 
 
 @pytest.mark.parametrize(
-    ("options", "missing"),
+    ("prior", "options", "line", "assumed"),
     [
-        (("--size", "24x40"), "--mean and --std"),
-        (("--mean", "0.4"), "pass --std"),
-        (("--mean", "0.4", "--std", "0.2"), None),
+        (None, HOW, "24×24 RGB, mean 0.4, std 0.2 (from options)", None),
+        ("full", (), "24×40 RGB, mean 0.4, std 0.2 (from the prior)", None),
+        (None, HOW[:2], "24×24 RGB, mean 0, std 1 (size from options; mean, std assumed)",
+         "assuming mean 0, std 1): pass --mean and --std as in training"),
+        (None, (), "224×224 RGB, mean 0, std 1 (assumed)",
+         "nothing specifies the preprocessing (assuming size 224×224, mean 0, std 1): pass --size, --mean and --std as "
+         "in training"),
+        ("hook", (), "24×40 RGB, mean 0, std 1 (size from the prior; mean, std assumed)",
+         "the prior doesn't record its preprocessing (assuming mean 0, std 1): pass --mean and --std as in training"),
+        ("hook", HOW[2:4], "24×40 RGB, mean 0.4, std 1 (size from the prior; mean from options; std assumed)",
+         "pass --std as in training"),
+        ("hook", HOW[2:], "24×40 RGB, mean 0.4, std 0.2 (size from the prior; mean, std from options)", None),
     ],
-)
-def test_only_missing_options_are_asked_for(folder, options, missing):
-    errors, manifest = explain(folder, *arguments("rgb"), *options)
-    assert manifest["preprocessing"]["size"] == [24, 40]
-    if missing:
-        assert errors.count("warning:") == 1
-        assert f"{missing} as in training" in errors
+)  # fmt: skip
+def test_how_images_are_prepared_is_printed_and_what_is_assumed_warns(folder, prior, options, line, assumed):
+    result, _ = explain(folder, *arguments("rgb", prior), *options)
+    assert result.stdout.splitlines()[0] == f"images: {line}"
+    if assumed is None:
+        assert result.stderr == ""
     else:
-        assert errors == ""
+        assert assumed in result.stderr
+        assert result.stderr.count("warning:") == 1
+
+
+def test_channels_come_from_the_prior(folder):
+    _, manifest = explain(folder, *arguments("gray", "hook"))
+    assert manifest["preprocessing"] == {"size": [24, 40], "mean": [0.0], "std": [1.0], "gray": True}
 
 
 def test_options_that_differ_from_the_recorded_preprocessing_warn(folder):
-    errors, manifest = explain(folder, *arguments("gray", "full"), "--mean", "0.3")
-    assert "other preprocessing (mean [0.4], now [0.3]): pass the same options" in errors
+    result, manifest = explain(folder, *arguments("gray", "full"), "--mean", "0.3")
+    assert "other preprocessing (mean [0.4], now [0.3]): pass the same options" in result.stderr
     assert manifest["preprocessing"]["mean"] == [0.3]
 
 
-def test_evaluate_takes_the_size_from_the_prior(folder):
-    model, *options = (*arguments("rgb"), "--method", "agop-weighted", "--metric", "energy", "--out", "scored")
-    result = run_checked("evaluate", model, "images", "masks", *options, folder=folder)
-    assert "--mean and --std as in training" in result.stderr
-
-
-def test_app_takes_size_and_names_from_the_prior(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    model, weights = "hooked_networks:gray", Path("gray.safetensors")
-    session = load_session(model, weights, Path("gray.full.safetensors"))
-    assert session.explainer.names == ("cat", "dog")
-    with pytest.warns(AGOPWarning, match="as in training"):
-        session = load_session(model, weights, Path("gray.hook.safetensors"))
-    assert session.explainer.preprocessing == Preprocessing((24, 40), gray=True)
+def test_evaluate_and_the_app_prepare_images_in_the_same_way(folder, monkeypatch):
+    model, *options = arguments("rgb", "hook")
+    scores = ("--method", "agop-weighted", "--metric", "energy", "--out", "scored")
+    monkeypatch.setattr("agop.app.serve", lambda load, *_: load())
+    for command in (("evaluate", model, "images", "masks", *options, *scores), ("app", model, *options)):
+        result = run_checked(*command, folder=folder)
+        assert result.stdout.startswith("images: 24×40 RGB, mean 0, std 1 (size from the prior; mean, std assumed)\n")
+        assert "--mean and --std as in training" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"preprocessing": Preprocessing((40, 24))}, "40×24"),
-        ({"preprocessing": Preprocessing((24, 40), gray=True)}, "1×24×40"),
+        ({"preprocessing": agop.Preprocessing((40, 24))}, "40×24"),
+        ({"preprocessing": agop.Preprocessing((24, 40), gray=True)}, "1×24×40"),
         ({"classes": ["a", "b", "c"]}, r"3 .*2 classes"),
     ],
 )
@@ -150,9 +137,18 @@ def test_preprocessing_or_names_that_do_not_fit_the_prior_cannot_be_saved(folder
     assert not (tmp_path / "p.safetensors").exists()
 
 
-def test_recorded_preprocessing_survives_loading_and_saving_and_needs_no_options(folder):
+def test_recorded_preprocessing_survives_loading_and_saving(folder):
     agop.AGOP.load(folder / "rgb.full.safetensors").save(folder / "rgb.again.safetensors")
-    assert agop.AGOP.load(folder / "rgb.again.safetensors").class_names == ("cat", "dog")
-    errors, manifest = explain(folder, *arguments("rgb", "again"), "--method", "vanilla", "--method", "agop-weighted")
-    assert errors == ""
+    result, manifest = explain(folder, *arguments("rgb", "again"))
+    assert result.stderr == ""
     assert manifest["preprocessing"] == {"size": [24, 40], "mean": [0.4], "std": [0.2], "gray": False}
+    assert manifest["classes"] == ["cat", "dog"]
+
+
+def test_a_model_without_weights_warns_once_and_is_built_once(folder):
+    (folder / "counting.py").write_text(f"{NETWORKS}\ndef network():\n    print('built')\n    return rgb()\n")
+    result, _ = explain(folder, "counting:network", *HOW)
+    assert "counting:network has random weights, unless it loads trained ones itself: pass them" in result.stderr
+    assert result.stderr.count("warning:") == 1
+    assert result.stdout.count("built") == 1
+    assert "random weights" not in explain(folder, "counting:network", "--weights", "rgb.safetensors", *HOW)[0].stderr

@@ -4,17 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
 
 import agop
-from agop.cli.main import main
-from agop.cli.stopping import deferred_signals, sigterm_as_interrupt
-from agop.networks import CNN8by8
-from tests.command import WIDE, error_of, run
-from tests.deadline import wait_until
+from agop.bench import CNN8by8
+from tests.command import WIDE, error_of, run, wait_until
 from tests.image_files import save_random
 
 PART = "prior.part-rank0.safetensors"
@@ -24,7 +20,7 @@ PREPARED = "images: 8×8 gray, mean 0.5, std 0.5 (from options)\n"
 NETWORKS = """
 import os, signal, time
 from pathlib import Path
-from agop.networks import CNN8by8
+from agop.bench import CNN8by8
 
 class Stopped(CNN8by8):
     '''Sends its own process the signal when it is called for the sixth time.'''
@@ -62,7 +58,7 @@ def folder(tmp_path):
         ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
          "maps.safetensors", "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
-         "no scores were written to runs/evaluation", "runs"),
+         "no scores were written to runs/evaluation", "runs/*/*.json*"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",
          f"the last snapshot is in {PART}", "prior.safetensors"),
     ],
@@ -85,39 +81,11 @@ def test_fit_mentions_the_last_snapshot_in_errors(folder):
     assert f"; the last snapshot is in {PART}" in message
 
 
-def test_the_first_sigterm_interrupts_and_the_old_handler_returns_after_errors():
-    handler = signal.getsignal(signal.SIGTERM)
-    with sigterm_as_interrupt():
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == handler
-    with pytest.raises(ValueError, match="mine"), sigterm_as_interrupt():
-        raise ValueError("mine")
-    assert signal.getsignal(signal.SIGTERM) == handler
-
-
-def test_sigterm_is_not_ignored_after_a_command_failed(monkeypatch, capsys):
+def test_sigterm_is_not_ignored_after_a_command_failed(tmp_path):
     """It's ignored only while the error is printed: torchrun must be able to end the process afterwards."""
     handler = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(sys, "argv", ["agop", "report", "missing"])
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    with pytest.raises(SystemExit, match="2"):
-        main()
-    assert "missing" in capsys.readouterr().err
+    assert "missing" in error_of("report", "missing", folder=tmp_path)
     assert signal.getsignal(signal.SIGTERM) == handler
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_deferred_signals_arrive_after_the_block(number):
-    deferred = deferred_signals()
-    with sigterm_as_interrupt():
-        deferred.__enter__()
-        signal.raise_signal(number)
-        with pytest.raises(KeyboardInterrupt):
-            deferred.__exit__(None, None, None)
-    with deferred_signals():
-        pass
 
 
 def stop_process(*arguments, folder, when, before=("-m", "agop")):

@@ -1,24 +1,29 @@
-"""The method agop: where × what × which."""
+"""Methods of the AGOP: where × what × which, weighted, global, expected, patch and subspace."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import agop
-from agop.errors import InputError, LayerError
-from agop.runs.controls import AGOP_CONTROLS, is_control
-from agop.statistic.agop import ENOUGH_SAMPLES
+from agop.errors import InputError, LayerError, PriorError
 from tests import zoo
 
 REFERENCES = zoo.images(4, seed=2)
+# A prior of fewer samples takes no part in `where`, and the part of a class with fewer in nothing.
+ENOUGH_SAMPLES = 100
+
+
+def fit(model, images=None, **options):
+    images = zoo.images(7, seed=3) if images is None else images
+    return agop.fit(model, [images], only_correct=False, progress=False, **options)
 
 
 def prior_for(model, count=ENOUGH_SAMPLES, **options):
     """The prior of seven images that says that there were more."""
-    prior = agop.fit(model, [zoo.images(7, seed=3)], only_correct=False, progress=False, **options)
-    return replace(prior, count=count)
+    return replace(fit(model, **options), count=count)
 
 
 def factors_of(model, images, prior, method="agop", **options):
@@ -27,21 +32,6 @@ def factors_of(model, images, prior, method="agop", **options):
 
 def scaled(values):
     return values / values.amax((1, 2), keepdim=True)
-
-
-def slow_expected(model, images, samples=50):
-    """Mean of |(x − b) · ∂f/∂x| on paths from references b, one image and one sample at a time."""
-    generator = torch.Generator().manual_seed(0)
-    drawn, shares = torch.randint(4, (samples,), generator=generator), torch.rand(samples, generator=generator)
-    total = torch.zeros_like(images)
-    for place, image in enumerate(images):
-        target = int(model(image[None]).argmax())
-        for k in range(samples):
-            start = REFERENCES[drawn[k]]
-            point = (start + shares[k] * (image - start)).requires_grad_()
-            (gradient,) = torch.autograd.grad(model(point[None])[0, target], point)
-            total[place] += ((image - start) * gradient).abs()
-    return total.sum(1) / samples
 
 
 def slow_what(model, images, matrix):
@@ -58,12 +48,14 @@ def slow_what(model, images, matrix):
     return maps.float()
 
 
-def test_factors_are_those_of_slow_loops_and_the_map_is_their_product():
+def test_factors_are_those_of_their_definitions_and_the_map_is_their_product():
     model, images = zoo.build("plain"), zoo.images(3)
     prior = prior_for(model)
     maps, factors = factors_of(model, images, prior)
     assert list(factors) == ["where", "what", "which"]  # the last map of this model is 5×5
-    torch.testing.assert_close(factors["which"], scaled(slow_expected(model, images)), rtol=1e-3, atol=1e-5)
+    even = agop.AGOP(torch.ones(3, 12, 12).double(), 1)
+    which = agop.explain(model, images, "agop-expected", even, references=REFERENCES)
+    torch.testing.assert_close(factors["which"], scaled(which), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(factors["what"], scaled(slow_what(model, images, prior.patch_matrix)))
     torch.testing.assert_close(maps, factors["where"] * factors["what"] * factors["which"])
     torch.testing.assert_close(agop.explain(model, images, "agop", prior, references=REFERENCES), maps)
@@ -141,13 +133,11 @@ def test_model_without_convolutions_has_the_other_factors():
     assert factors_of(model, zoo.images(2), prior_for(model))[1].keys() == {"where", "which"}
 
 
-@pytest.mark.parametrize("control", AGOP_CONTROLS)
+@pytest.mark.parametrize("control", [f"agop:what={name}" for name in ("activation-norm", "sobel", "mean-difference")])
 def test_control_replaces_the_factor_what_only(control):
     model, images = zoo.build("plain"), zoo.images(2)
     prior = prior_for(model)
     own, other = (factors_of(model, images, prior, name)[1] for name in ("agop", control))
-    assert is_control(control)
-    assert not is_control("agop")
     assert torch.equal(own["where"], other["where"])
     assert torch.equal(own["which"], other["which"])
     assert not torch.allclose(own["what"], other["what"], atol=1e-3)
@@ -189,3 +179,166 @@ def test_wrong_options_raise():
     model = zoo.build("plain")
     with pytest.raises(InputError, match="vanilla has no factors"):
         agop.explain(model, zoo.images(2), "vanilla", factors=True)
+
+
+# diag(M) rises from pixel to pixel.
+RISING = agop.AGOP(torch.linspace(0.1, 2, 432).double().reshape(3, 12, 12), 7)
+
+
+def test_agop_weighted_is_the_gradient_times_the_prior_s_weights():
+    model, images = zoo.build("plain"), zoo.images()
+    gradients, _ = zoo.per_sample_loop(model, images)
+    weights = (RISING.diagonal / 2).sqrt()
+    expected = (gradients.abs() * weights).sum(1).float()
+    torch.testing.assert_close(agop.explain(model, images, "agop-weighted", RISING), expected)
+
+
+def test_agop_global_is_the_diagonal_and_never_runs_the_model():
+    class Untouchable(torch.nn.Module):
+        def forward(self, x):
+            raise RuntimeError("the model was called")
+
+    maps = agop.explain(Untouchable(), zoo.images(1000), "agop-global", RISING)
+    assert maps.shape == (1000, 12, 12)
+    torch.testing.assert_close(maps[7], RISING.diagonal.sum(0).float())
+    assert maps.untyped_storage().nbytes() == 12 * 12 * 4
+
+
+def test_maps_of_agop_global_take_the_time_and_memory_of_one():
+    model, image = zoo.build("plain"), zoo.images(1)
+    many = 2**50  # a tensor of one byte per value couldn't be allocated
+    maps = agop.explain(model, image.expand(many, -1, -1, -1), "agop-global", fit(model, image))
+    assert maps.shape == (many, 12, 12)
+
+
+def weights(prior):
+    return (prior.diagonal / prior.diagonal.max()).sqrt().mean(0).float()
+
+
+def slow_patch_map(image, convolution, matrix, padding):
+    """Loop over patches: ‖S^½ W·patch‖ is added to each pixel of the patch, then divided by the number of patches."""
+    (kh, kw), (sh, sw), (dh, dw) = convolution.kernel_size, convolution.stride, convolution.dilation
+    left, right, top, bottom = padding
+    padded = functional.pad(image, padding)
+    total, count = torch.zeros(padded.shape[1:]), torch.zeros(padded.shape[1:])
+    weight = convolution.weight.detach().flatten(1).double()
+    for row in range(0, padded.shape[1] - dh * (kh - 1), sh):
+        for column in range(0, padded.shape[2] - dw * (kw - 1), sw):
+            rows, columns = row + dh * torch.arange(kh)[:, None], column + dw * torch.arange(kw)
+            output = weight @ padded[:, rows, columns].flatten().double()
+            total[rows, columns] += float((output @ matrix @ output).sqrt())
+            count[rows, columns] += 1
+    inside = slice(top, padded.shape[1] - bottom), slice(left, padded.shape[2] - right)
+    return torch.where(count > 0, total / count, 0.0)[inside]
+
+
+class PadsItself(nn.Conv2d):
+    """Pads as TensorFlow does."""
+
+    def forward(self, x):
+        return super().forward(functional.pad(x, (0, 1, 0, 1)))
+
+
+CONVOLUTIONS = {
+    "padding": (nn.Conv2d(3, 5, 3, padding=1), (1, 1, 1, 1)),
+    "stride and dilation": (nn.Conv2d(3, 5, 3, stride=2, dilation=2, padding=(2, 1)), (1, 1, 2, 2)),
+    "same": (nn.Conv2d(3, 5, (5, 3), padding="same"), (1, 1, 2, 2)),
+    "padding in the forward pass": (PadsItself(3, 5, 3, stride=2), (0, 1, 0, 1)),
+    "patches": (nn.Conv2d(3, 5, 4, stride=4, bias=False), (0, 0, 0, 0)),
+    "patches with gaps": (nn.Conv2d(3, 5, 2, stride=5), (0, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_patch_map_is_that_of_a_loop_over_patches(kind):
+    torch.manual_seed(0)
+    convolution, padding = CONVOLUTIONS[kind]
+    model = nn.Sequential(convolution, nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(20, 3))
+    images = zoo.images(4)
+    prior = fit(model, images)
+    maps = agop.explain(model, images, "agop-patch", prior)
+    expected = torch.stack([slow_patch_map(image, convolution, prior.patch_matrix, padding) for image in images])
+    expected = expected * weights(prior)
+    torch.testing.assert_close(maps / maps.max(), expected / expected.max(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_model_runs_only_up_to_the_layer_and_a_folded_batch_norm_changes_nothing(prepared):
+    model, images, calls = zoo.build("batch norm and dropout"), zoo.images(), []
+    prior = fit(model, images)
+    expected = agop.explain(model, images, "agop-patch", prior)
+    used = agop.prepare(model) if prepared else model
+    used[3].register_forward_hook(lambda *_: calls.append(1))
+    maps = agop.explain(used, images, "agop-patch", prior)
+    torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-6)
+    assert not calls
+    assert not any(module._forward_hooks for module in used[:3])
+
+
+def test_tokens_are_scaled_bilinearly():
+    model, images = zoo.build("attention"), zoo.images()
+    prior = fit(model, images, layer="block.norm1")
+    tokens = {}
+    handle = model.block.norm1.register_forward_hook(lambda _, __, output: tokens.update(value=output.detach()))
+    model.eval()(images.clone().requires_grad_())
+    handle.remove()
+    patches = tokens["value"][:, 1:].double()
+    norms = torch.einsum("ntd,de,nte->nt", patches, prior.patch_matrix, patches).sqrt().reshape(5, 1, 3, 3)
+    expected = functional.interpolate(norms, (12, 12), mode="bilinear")[:, 0].float() * weights(prior)
+    maps = agop.explain(model, images, "agop-patch", prior)
+    torch.testing.assert_close(maps / maps.max(), expected / expected.max(), rtol=1e-3, atol=1e-5)
+
+
+def test_a_deeper_convolution_is_scaled_from_the_size_of_its_input():
+    model, images = nn.Sequential(nn.MaxPool2d(2), zoo.build("plain")), zoo.images()
+    maps = agop.explain(model, images, "agop-patch", fit(model, images))
+    assert maps.shape == (5, 12, 12)
+    assert (maps > 0).any(dim=(1, 2)).all()
+
+
+def test_errors_name_the_problem_and_the_fix():
+    model, images = zoo.build("plain"), zoo.images()
+    prior = fit(model, images)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(432, 3))
+    with pytest.raises(LayerError, match=r"no convolution.*layer=….*candidates: 0, 1"):
+        agop.explain(flat, images, "agop-patch", fit(flat, images))
+    with pytest.raises(PriorError, match=r"no sketch: make one with agop.fit\(model, loader, rank=64\)"):
+        agop.explain(model, images, "agop-subspace", prior)
+    with pytest.raises(PriorError, match=r"no patch matrix: make one with agop.fit"):
+        agop.explain(model, images, "agop-patch", fit(model, images, patches=False))
+
+    def explain(**changes):
+        agop.explain(model, images, "agop-patch", replace(prior, **changes))
+
+    with pytest.raises(PriorError, match=r"patch matrix is 4×4, its layer has 6 channels in this model"):
+        explain(patch_matrix=torch.eye(4).double())
+    with pytest.raises(PriorError, match=r"patch matrix of layer 'body.0' is zero"):
+        explain(patch_matrix=torch.zeros(6, 6).double())
+    with pytest.raises(PriorError, match=r"layer 'stem': the model has no layer 'stem'.*candidates: body.0"):
+        explain(provenance=replace(prior.provenance, layer="stem"))
+
+
+def test_methods_that_need_more_than_the_prior_has_are_not_runnable():
+    model, images = zoo.build("plain"), zoo.images()
+    both, neither = fit(model, images, rank=2), fit(model, images, patches=False)
+    new = {"agop-patch", "agop-subspace"}
+    assert new <= set(agop.methods.runnable(both))
+    assert not new & set(agop.methods.runnable(neither))
+    assert set(agop.methods.runnable(neither)) | new >= set(agop.methods.runnable(both))
+    assert agop.methods.lacking("agop-subspace", neither) == "the prior has no sketch"
+
+
+@pytest.mark.parametrize("kind", ["plain", "attention"])
+@pytest.mark.parametrize("scale", [1.0, 1e-12])
+def test_map_is_the_dense_approximation_of_m_times_the_gradient(kind, scale):
+    model, images = zoo.build(kind), zoo.images(9)
+    head = model.body[-1] if kind == "plain" else model.head
+    with torch.no_grad():
+        head.weight *= scale
+    prior = fit(model, images, rank=4)
+    rows = prior.sketch.double().flatten(1)
+    dense = rows.T @ rows / prior.count + torch.diag(prior.residual.flatten())
+    gradients = agop.input_gradients(model, images).values.double()
+    expected = (gradients.flatten(1) @ dense).reshape(gradients.shape).abs().sum(1)
+    maps = agop.explain(model, images, "agop-subspace", prior)
+    torch.testing.assert_close((maps / maps.max()).double(), expected / expected.max(), rtol=1e-3, atol=1e-5)

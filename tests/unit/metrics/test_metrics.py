@@ -1,12 +1,19 @@
+"""Metrics: known scores, ties, undefined scores, and errors."""
+
+import math
+import sys
+
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from torch import nn
 
 from agop import metrics
-from agop.errors import InputError, UnknownNameError
+from agop.errors import InputError, MissingExtraError, UnknownNameError
 from tests import zoo
 
-LOCALISATION = ["pointing_game", "iou", "energy", "average_precision", "rank_accuracy"]
+LOCALISATION = ["pointing_game", "iou", "energy", "average_precision", "rank_accuracy", "emd"]
 
 
 def test_uniform_random_maps_score_as_in_the_paper():
@@ -91,15 +98,6 @@ def test_unknown_metrics_and_invalid_arguments_of_deletion_and_insertion_raise()
         metrics.get("insertio")
 
 
-@pytest.mark.parametrize("kind", ["plain", "one logit"])
-def test_deletion_is_between_0_and_1_and_nan_for_a_zero_map(kind):
-    maps = torch.rand(3, 12, 12)
-    maps[1] = 0
-    scores = metrics.deletion(zoo.build(kind), zoo.images(3), maps)
-    assert scores.isnan().tolist() == [False, True, False]
-    assert ((scores > 0) & (scores < 1)).tolist() == [True, False, True]
-
-
 class OnePixel(nn.Module):
     """Depends on the first pixel only."""
 
@@ -112,6 +110,17 @@ def test_correct_map_has_low_deletion_and_high_insertion():
     good[0, 0, 0], bad[0, 0, 0] = 1, 0.5
     assert metrics.deletion(OnePixel(), images, good) < 0.55 < 0.95 < metrics.deletion(OnePixel(), images, bad)
     assert metrics.insertion(OnePixel(), images, good) > 0.95 > 0.55 > metrics.insertion(OnePixel(), images, bad)
+    bright = 0 * images
+    bright[0, 0, 0, 0] = 1.0
+    assert metrics.srg(OnePixel(), bright, good) > 0.2
+    assert metrics.srg(OnePixel(), bright, 1 - good) < -0.2
+
+
+@pytest.mark.parametrize("name", ["deletion", "insertion", "srg"])
+def test_scores_of_the_model_are_nan_for_a_zero_map_only(name):
+    maps = torch.rand(3, 12, 12)
+    maps[1] = 0
+    assert metrics.get(name)(zoo.build("one logit"), zoo.images(3), maps).isnan().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
@@ -129,3 +138,78 @@ def test_description_has_the_values_of_the_options():
     assert "at or above 0.5 of the map's range" in metrics.get("iou").described()["what"]
     assert "set to 0 in at most 64 steps." in metrics.get("deletion").described()["what"]
     assert "restored from 0 in 16 steps." in metrics.get("insertion").described(16)["what"]
+
+
+def one_pixel(row, column, side=8):
+    maps = torch.zeros(1, side, side)
+    maps[0, row, column] = 3.0
+    return maps
+
+
+@pytest.mark.parametrize(("place", "distance"), [((0, 0), 0), ((0, 3), 3), ((3, 4), 5), ((7, 7), 7 * math.sqrt(2))])
+def test_a_single_pixel_is_moved_by_its_distance(place, distance):
+    score = metrics.emd(one_pixel(*place), one_pixel(0, 0) > 0)
+    assert score.tolist() == [pytest.approx(1 - distance / (7 * math.sqrt(2)))]
+
+
+def test_the_cost_is_that_of_the_best_transport_plan():
+    """Against a linear program over all transport plans of a 4×4 map."""
+    random = np.random.default_rng(0)
+    heat, mask = random.random((4, 4)), np.zeros((4, 4), bool)
+    mask[0, :2] = mask[2, 3] = True
+    places = np.stack(np.indices((4, 4)), -1).reshape(-1, 2)
+    costs = np.linalg.norm(places[:, None] - places[None], axis=-1)
+    source, goal = heat.ravel() / heat.sum(), mask.ravel() / mask.sum()
+    rows, columns = np.kron(np.eye(16), np.ones((1, 16))), np.kron(np.ones((1, 16)), np.eye(16))
+    plan = linprog(costs.ravel(), A_eq=np.vstack([rows, columns]), b_eq=np.concatenate([source, goal]))
+    score = metrics.emd(torch.tensor(heat)[None], torch.tensor(mask)[None])
+    assert float(score) == pytest.approx(1 - plan.fun / costs.max(), abs=1e-7)
+
+
+def test_large_maps_are_pooled_to_16_by_16():
+    maps, masks = one_pixel(0, 0, 64), one_pixel(0, 63, 64) > 0
+    assert metrics.emd(maps, masks).tolist() == [pytest.approx(1 - 15 / (15 * math.sqrt(2)))]
+    assert metrics.emd(one_pixel(2, 3, 64), one_pixel(0, 0, 64) > 0).tolist() == [1.0]  # in the same pooled pixel
+
+
+def test_without_pot_the_error_names_the_install_command_and_other_metrics_are_the_default(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ot", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'agop\[emd\]'"):
+        metrics.emd(one_pixel(0, 0), one_pixel(0, 0) > 0)
+    assert "emd" not in metrics.default_names()
+    assert "iou" in metrics.default_names()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return zoo.build("plain"), zoo.images(), torch.rand(5, 12, 12, generator=torch.Generator().manual_seed(0))
+
+
+def test_with_a_constant_reference_it_is_insertion_minus_deletion_with_that_fill(batch):
+    model, images, maps = batch
+    references = torch.full((4, *images.shape[1:]), 0.3)
+    parts = [metric(model, images, maps, steps=8, fill=0.3) for metric in (metrics.insertion, metrics.deletion)]
+    torch.testing.assert_close(metrics.srg(model, images, maps, references=references), parts[0] - parts[1])
+    assert torch.equal(metrics.srg(model, images, maps, fill=0.3), parts[0] - parts[1])
+
+
+def test_the_fill_is_the_references_pixel_at_the_same_place(batch):
+    """A reference that equals the image changes nothing: deletion and insertion are both constant."""
+    model, images, maps = batch
+    scores = metrics.srg(model, images[:1], maps[:1], references=images[:1])
+    torch.testing.assert_close(scores, torch.zeros(1, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_draws_depend_on_the_seed_alone(batch):
+    model, images, maps = batch
+    references = torch.randn(50, *images.shape[1:], generator=torch.Generator().manual_seed(1))
+    for options in ({}, {"references": references}):
+        first, again, other = (metrics.srg(model, images, maps, seed=seed, **options) for seed in (0, 0, 1))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 12, 12), (4, 3, 8, 8), (4, 1, 12, 12)])
+def test_unsuitable_references_raise(batch, shape):
+    with pytest.raises(InputError, match="references have shape"):
+        metrics.srg(*batch, references=torch.zeros(shape))

@@ -1,12 +1,11 @@
-"""Models that end in a softmax, and passes under autocast."""
+"""What gradients are of: logits, also of models that end in a softmax or under autocast, and log-odds."""
 
 import pytest
 import torch
 from torch import nn
 
 import agop
-from agop.errors import AGOPWarning
-from agop.model.probe import input_gradients, probing
+from agop.errors import AGOPWarning, InputError
 from tests import zoo
 
 
@@ -29,7 +28,7 @@ def network():
 def test_final_softmax_module_is_bypassed(end):
     net, images = network(), zoo.images(5)
     model = Ending(net, end)
-    expected, actual = input_gradients(net, images), input_gradients(model, images)
+    expected, actual = agop.input_gradients(net, images), agop.input_gradients(model, images)
     assert torch.equal(actual.logits, expected.logits)
     assert torch.equal(actual.values, expected.values)
     assert torch.equal(model(images), end(net(images)))  # the module works again afterwards
@@ -44,13 +43,9 @@ def test_every_method_explains_the_logits_before_a_softmax_module():
     model = nn.Sequential(net, nn.Softmax(dim=1))
     prior = agop.fit(net, [images], only_correct=False, progress=False)
     for name in ("integrated-gradients", "gradcam", "agop-weighted"):
-        expected, actual = (agop.explain(m, images, name, replace_model(prior, m)) for m in (net, model))
+        # Without the fingerprint of the model, which would warn.
+        expected, actual = (agop.explain(m, images, name, agop.AGOP(prior.diagonal, 3)) for m in (net, model))
         torch.testing.assert_close(actual, expected)
-
-
-def replace_model(prior, model):
-    """The prior without the fingerprint of its model, which would warn."""
-    return agop.AGOP(prior.diagonal, prior.count)
 
 
 def test_softmax_module_that_is_called_twice_is_kept():
@@ -60,7 +55,7 @@ def test_softmax_module_that_is_called_twice_is_kept():
     model = Ending(net, lambda logits: softmax(softmax(logits) * logits))
     model.softmax = softmax
     with pytest.warns(AGOPWarning, match="returns probabilities"):
-        gradients = input_gradients(model, zoo.images(2))
+        gradients = agop.input_gradients(model, zoo.images(2))
     assert torch.allclose(gradients.logits, model(zoo.images(2)).log(), atol=1e-6)
 
 
@@ -72,7 +67,7 @@ def test_softmax_module_that_is_called_twice_is_kept():
 def test_functional_softmax_gives_log_probabilities_and_a_warning(end, word):
     net, images = network(), zoo.images(4)
     with pytest.warns(AGOPWarning, match=word) as warnings:
-        gradients = input_gradients(Ending(net, end), images)
+        gradients = agop.input_gradients(Ending(net, end), images)
     assert "return the logits" in str(warnings[0].message)
     torch.testing.assert_close(gradients.logits, net(images).log_softmax(1))
     torch.testing.assert_close(gradients.logits.softmax(1), net(images).softmax(1))
@@ -89,7 +84,7 @@ def one_logit():
 
 def test_final_sigmoid_of_a_one_logit_model_is_bypassed():
     net, images = one_logit()
-    expected, actual = input_gradients(net, images), input_gradients(nn.Sequential(net, nn.Sigmoid()), images)
+    expected, actual = agop.input_gradients(net, images), agop.input_gradients(nn.Sequential(net, nn.Sigmoid()), images)
     assert torch.equal(actual.logits, expected.logits)
     assert torch.equal(actual.targets, expected.targets)
     assert torch.equal(actual.values, expected.values)
@@ -99,8 +94,8 @@ def test_final_sigmoid_of_a_one_logit_model_is_bypassed():
 def test_functional_sigmoid_gives_the_logit_and_a_warning(end):
     net, images = one_logit()
     with pytest.warns(AGOPWarning, match=r"returns the probability of class 1.*return the logit"):
-        actual = input_gradients(Ending(net, end), images)
-    expected = input_gradients(net, images)
+        actual = agop.input_gradients(Ending(net, end), images)
+    expected = agop.input_gradients(net, images)
     assert expected.targets.unique().tolist() == [0, 1]
     assert torch.equal(actual.targets, expected.targets)
     torch.testing.assert_close(actual.values, expected.values)
@@ -154,12 +149,6 @@ def test_gradcam_of_functional_probabilities_is_that_of_log_probabilities():
         torch.testing.assert_close(agop.explain(probabilities, images, "gradcam", layer=layer, target=1), expected)
 
 
-def test_logits_are_left_alone():
-    net = network()
-    with probing(net) as probe:
-        assert torch.equal(probe.logits(zoo.images(3)), net(zoo.images(3)))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_ambient_autocast_changes_nothing(dtype):
     net, images = network(), zoo.images(8)
@@ -176,3 +165,101 @@ def test_ambient_autocast_changes_nothing(dtype):
         actual = results()
         assert torch.is_autocast_enabled("cpu")
     assert all(map(torch.equal, actual, expected))
+
+
+class Shifted(nn.Module):
+    """A model with one function of the image added to all of its logits."""
+
+    def __init__(self, model, scale=5.0):
+        super().__init__()
+        self.model, self.scale = model, scale
+
+    def forward(self, x):
+        return self.model(x) + self.scale * x.square().mean(dim=(1, 2, 3))[:, None].sin()
+
+
+def slow_contrast(model, images, targets):
+    """The gradients sample by sample, with torch's own logsumexp."""
+    gradients = []
+    for image, target in zip(images, targets, strict=True):
+        leaf = image[None].clone().requires_grad_()
+        logits = model.eval()(leaf)[0]
+        others = torch.cat([logits[:target], logits[target + 1 :]])
+        gradients.append(torch.autograd.grad(logits[target] - others.logsumexp(0), leaf)[0])
+    return torch.cat(gradients)
+
+
+@pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
+def test_contrast_gradients_are_those_of_the_log_odds(kind):
+    model, images = zoo.build(kind), zoo.images()
+    targets = torch.tensor([0, 1, 2, 1, 0])
+    expected = slow_contrast(model, images, targets)
+    values = agop.input_gradients(model, images, targets, output="contrast").values
+    torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(values, agop.input_gradients(model, images, targets).values, rtol=1e-2)
+
+
+@pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad"])
+def test_adding_one_function_to_all_logits_changes_nothing(method):
+    model, images = zoo.build("plain"), zoo.images()
+    both = [agop.explain(each, images, method, output="contrast") for each in (model, Shifted(model))]
+    torch.testing.assert_close(*both, rtol=1e-3, atol=1e-5)
+    plain = [agop.explain(each, images, method) for each in (model, Shifted(model))]
+    assert not torch.allclose(*plain, rtol=1e-2)
+
+
+def test_adding_one_function_to_all_logits_changes_nothing_in_fit_and_hook():
+    model, images = zoo.build("plain"), zoo.images(8)
+    options = {"only_correct": False, "output": "contrast", "rank": 3}
+    for each in (model, Shifted(model)):
+        hook = agop.AGOPTrainingHook(each, **options)
+        hook.step(images)
+        priors = [agop.fit(each, [images], progress=False, **options), hook.finalize()]
+        if each is model:
+            expected = priors
+    for prior, other in zip(priors, expected, strict=True):
+        torch.testing.assert_close(prior.diagonal, other.diagonal, rtol=1e-3, atol=1e-9)
+        torch.testing.assert_close(prior.patch_matrix, other.patch_matrix, rtol=1e-3, atol=1e-6)
+        assert prior.provenance.options["output"] == "contrast"
+
+
+def test_gradcam_uses_the_contrast():
+    model, images = zoo.build("plain"), zoo.images()
+    maps = [
+        agop.explain(each, images, "gradcam", layer=layer, output="contrast")
+        for each, layer in ((model, "body.0"), (Shifted(model), "model.body.0"))
+    ]
+    torch.testing.assert_close(*maps, rtol=1e-3, atol=1e-6)
+    assert not torch.allclose(maps[0], agop.explain(model, images, "gradcam", layer="body.0"), rtol=1e-2)
+
+
+def test_one_logit_is_its_own_contrast_and_two_logits_give_their_difference():
+    one, two, images = zoo.build("one logit"), zoo.Wrapped(classes=2), zoo.images()
+    pair = [agop.input_gradients(one, images, output=output).values for output in ("predicted", "contrast")]
+    assert torch.equal(*pair)
+    targets = torch.tensor([0, 1, 1, 0, 1])
+    values = agop.input_gradients(two, images, targets, output="contrast").values
+    own, other = (agop.input_gradients(two, images, each).values for each in (targets, 1 - targets))
+    torch.testing.assert_close(values, own - other)
+
+
+def test_logits_of_minus_infinity_take_no_part():
+    masked = zoo.Wrapped(lambda logits: torch.cat([logits, torch.full_like(logits[:, :1], -torch.inf)], dim=1))
+    plain = zoo.Wrapped()
+    plain.load_state_dict(masked.state_dict())
+    both = [agop.input_gradients(model, zoo.images(), output="contrast").values for model in (masked, plain)]
+    torch.testing.assert_close(*both)
+
+
+def test_a_prior_of_another_output_warns_and_an_unknown_output_raises():
+    model, images = zoo.build("plain"), zoo.images()
+    prior = agop.fit(model, [images], False, progress=False, output="contrast")
+    agop.explain(model, images, "agop-weighted", prior, output="contrast")
+    with pytest.warns(AGOPWarning, match="output='contrast', the maps are for output='predicted'"):
+        agop.explain(model, images, "agop-weighted", prior)
+    other = agop.fit(model, [images], False, progress=False)
+    with pytest.warns(AGOPWarning, match="pass the same output"):
+        agop.explain(model, images, "agop-weighted", other, output="contrast")
+    for call in (agop.explain, agop.input_gradients):
+        with pytest.raises(InputError, match="output is 'odds': give 'predicted' or 'contrast'"):
+            call(model, images, output="odds")

@@ -1,10 +1,12 @@
+"""Gradients of any model, and the errors of models, images, targets and labels."""
+
 import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
 
-from agop.errors import InputError, ModelError
-from agop.model.probe import input_gradients, rows_for
+import agop
+from agop.errors import AGOPWarning, GradientError, InputError, ModelError
 from tests import zoo
 
 
@@ -15,7 +17,7 @@ def test_one_pass_equals_the_per_sample_loop_also_in_training_mode(kind, targets
     expected, classes = zoo.per_sample_loop(model, images, targets)
     model.train()
     model.register_forward_hook(lambda *_: calls.append(1))
-    gradients = input_gradients(model, images, targets)
+    gradients = agop.input_gradients(model, images, targets)
     torch.testing.assert_close(gradients.values, expected, rtol=1e-4, atol=1e-6)
     assert gradients.targets.tolist() == classes.tolist()
     assert len(calls) == (5 if kind == "batch norm without running statistics" else 1)
@@ -24,25 +26,25 @@ def test_one_pass_equals_the_per_sample_loop_also_in_training_mode(kind, targets
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_gradients_under_no_grad_and_inference_mode(mode):
     model, images = zoo.build("batch norm and dropout"), zoo.images()
-    expected = input_gradients(model, images).values
+    expected = agop.input_gradients(model, images).values
     with mode():
-        inside = input_gradients(model, images.clone()).values
+        inside = agop.input_gradients(model, images.clone()).values
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(inside, expected)
 
 
 def test_frozen_parameters_and_float64_images_do_not_change_the_gradients():
     model, images = zoo.build("plain"), zoo.images()
-    expected = input_gradients(model, images).values
-    torch.testing.assert_close(input_gradients(model, images.double()).values, expected)
-    torch.testing.assert_close(input_gradients(model.requires_grad_(False), images).values, expected)
+    expected = agop.input_gradients(model, images).values
+    torch.testing.assert_close(agop.input_gradients(model, images.double()).values, expected)
+    torch.testing.assert_close(agop.input_gradients(model.requires_grad_(False), images).values, expected)
     assert not any(p.requires_grad for p in model.parameters())
 
 
 def test_bfloat16_model_accepts_float32_images():
     model, images = zoo.build("plain").bfloat16(), zoo.images()
     expected, _ = zoo.per_sample_loop(model, images.bfloat16())
-    values = input_gradients(model, images).values
+    values = agop.input_gradients(model, images).values
     assert values.dtype == torch.bfloat16
     torch.testing.assert_close(values, expected, rtol=0.1, atol=0.02)
 
@@ -52,14 +54,14 @@ def test_model_without_parameters():
         def forward(self, x):
             return torch.stack([x.flatten(1).sum(1), 2 * x.flatten(1).sum(1)], dim=1)
 
-    assert input_gradients(Sums(), torch.ones(2, 1, 3, 3)).values.unique().tolist() == [2]
+    assert agop.input_gradients(Sums(), torch.ones(2, 1, 3, 3)).values.unique().tolist() == [2]
 
 
 def test_data_parallel_and_compiled_models_are_unwrapped():
     model, images = zoo.build("plain"), zoo.images()
-    expected = input_gradients(model, images).values
-    assert torch.equal(input_gradients(nn.DataParallel(model), images).values, expected)
-    assert torch.equal(input_gradients(torch.compile(model), images).values, expected)
+    expected = agop.input_gradients(model, images).values
+    assert torch.equal(agop.input_gradients(nn.DataParallel(model), images).values, expected)
+    assert torch.equal(agop.input_gradients(torch.compile(model), images).values, expected)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_data_parallel_and_compiled_models_are_unwrapped():
 )
 def test_invalid_images_raise(images, message):
     with pytest.raises(InputError, match=message):
-        input_gradients(zoo.build("plain"), images)
+        agop.input_gradients(zoo.build("plain"), images)
 
 
 def created_under_inference_mode():
@@ -108,21 +110,98 @@ class Reentrant(zoo.Wrapped):
 )
 def test_models_without_input_gradients_raise(model, message):
     with pytest.raises(ModelError, match=message):
-        input_gradients(model, zoo.images())
+        agop.input_gradients(model, zoo.images())
 
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_model_that_squeezes_its_output_works_for_one_image(classes):
     model = zoo.Wrapped(torch.squeeze, classes=classes)
-    both = input_gradients(model, zoo.images(2)).values
-    torch.testing.assert_close(input_gradients(model, zoo.images(2)[:1]).values, both[:1], rtol=1e-4, atol=1e-6)
+    both = agop.input_gradients(model, zoo.images(2)).values
+    torch.testing.assert_close(agop.input_gradients(model, zoo.images(2)[:1]).values, both[:1], rtol=1e-4, atol=1e-6)
 
 
-def test_default_batch_size_follows_the_image_size():
-    small, large = torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 224, 224)
-    model = nn.Linear(1, 1)
-    assert rows_for(small, None, model) == 4096
-    assert 4096 > rows_for(large, None, model) >= 1
-    assert rows_for(small, 7, model) == 7
-    with pytest.raises(InputError, match="batch_size is 0"):
-        rows_for(small, 0, model)
+class Masked(nn.Module):
+    """A network that sets the logits of some classes to a constant."""
+
+    def __init__(self, classes, value):
+        super().__init__()
+        self.net, self.classes, self.value = zoo.build("plain").eval(), classes, value
+
+    def forward(self, images):
+        return self.net(images).index_fill(1, torch.tensor(self.classes), self.value)
+
+
+def test_masked_classes_do_not_make_gradients_invalid():
+    images, model = zoo.images(4), Masked([0], -torch.inf)
+    targets = torch.full((4,), 2)
+    expected = agop.input_gradients(model.net, images, targets)
+    assert torch.equal(agop.input_gradients(model, images, targets).values, expected.values)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    assert prior.count == 4
+
+
+@pytest.mark.parametrize(("value", "target"), [(-torch.inf, 0), (torch.inf, 2), (torch.nan, 2)])
+def test_masked_target_and_other_infinite_logits_still_raise(value, target):
+    with pytest.raises(GradientError, match="sample 0"):
+        agop.explain(Masked([0], value), zoo.images(2), "vanilla", target=target)
+
+
+@pytest.mark.filterwarnings("ignore:the map of layer")
+@pytest.mark.parametrize("method", ["gradcam", "gradcam++"])
+def test_gradcam_does_not_depend_on_the_batch_without_running_statistics(method):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6, track_running_stats=False), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3),
+    )  # fmt: skip
+    images = zoo.images(5)
+    alone = torch.cat([agop.explain(model, image[None], method, target=1) for image in images])
+    torch.testing.assert_close(agop.explain(model, images, method, target=1), alone)
+
+
+def test_a_change_in_a_tensor_with_more_than_2_to_the_24_elements_is_noticed():
+    """float32 can't represent such indices: the last one would lie beyond the end."""
+    model = zoo.build("plain")
+    model.register_buffer("table", torch.zeros(2**24 + 4, dtype=torch.float16))
+    prior = agop.AGOP(torch.ones(3, 12, 12), 5, provenance=agop.fit(model, [zoo.images()], False).provenance)
+    model.table[-1] = 1
+    with pytest.warns(AGOPWarning, match="other weights"):
+        prior.check(model, zoo.images())
+
+
+def test_images_per_pass_are_bounded_by_default_and_by_batch_size():
+    rows = []
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+    model.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    for batch_size, most in ((None, 4096), (7, 7)):
+        rows.clear()
+        agop.explain(model, torch.zeros(5000, 1, 4, 4), "vanilla", batch_size=batch_size)
+        assert max(rows) == most
+
+
+def test_targets_are_one_class_or_one_per_image_and_labels_may_be_those_of_binary_losses():
+    model, images = zoo.build("plain"), zoo.images(3)
+    for targets in (2, [2, 2, 2], torch.tensor([2.0, 2.0, 2.0]), torch.tensor(2)):
+        assert agop.input_gradients(model, images, targets).targets.tolist() == [2, 2, 2]
+    prior = agop.fit(zoo.build("one logit"), [(images, torch.tensor([[1.0], [0.0], [1.0]]))], False, progress=False)
+    assert prior.provenance.labelled == 3
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [([0, 1], r"shape \(2,\) for 3 images"), (0.5, "fractions"), ("cat", "cat"), ([True, False, True], "bool"),
+     (torch.zeros(3, 1), r"shape \(3, 1\)"), ([0, 3, 2], r"target 3 of sample 1 .*0 to 2"), (-1, "target -1")],
+)  # fmt: skip
+def test_invalid_targets_raise(targets, message):
+    with pytest.raises(InputError, match=message):
+        agop.input_gradients(zoo.build("plain"), zoo.images(3), targets)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [(torch.eye(3), r"argmax"), ([0, 1], r"\(2,\) for 3"), (torch.tensor([0.5, 1, 0]), "fractions"),
+     (torch.tensor([float("nan"), 0, 0]), "NaN"), ([0, 3, 2], "label 3 of sample 1 .*0 to 2")],
+)  # fmt: skip
+def test_invalid_labels_raise(labels, message):
+    with pytest.raises(InputError, match=message):
+        agop.fit(zoo.build("plain"), [(zoo.images(3), labels)], progress=False)

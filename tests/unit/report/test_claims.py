@@ -1,18 +1,27 @@
-"""The paper's claims, checked against run folders whose scores are known."""
+"""What a report says of runs whose scores are known: claims, advice, tables, and which networks and images count."""
 
+import json
 import math
-from dataclasses import replace
+import re
 
+import numpy as np
 import pytest
 
-from agop.report.claims import check, remarks
-from agop.report.formats import registry
-from agop.report.run import Run
-from tests.report_runs import METHODS, write_clevr, write_xai_tris
+from tests.command import error_of
+from tests.report_runs import (
+    METHODS,
+    change_spec,
+    report,
+    write_clevr,
+    write_evaluation,
+    write_networks,
+    write_xai_tris,
+)  # fmt: skip
 
 
 def verdicts(run):
-    return {checked.claim: checked.verdict for checked in check(run)}
+    """The verdict on each claim, the same under all ground truths."""
+    return {checked["claim"]: "/".join(set(checked["verdicts"].values())) for checked in report(run)["claims"]}
 
 
 def place_of(row):
@@ -22,7 +31,7 @@ def place_of(row):
 def test_all_claims_hold_for_the_papers_own_scores(tmp_path):
     run = write_xai_tris(tmp_path)
     assert list(verdicts(run).values()) == 11 * ["holds"]
-    assert remarks(run) == ["With 3 seeds the intervals are wide: --seeds 10 decides more claims."]
+    assert report(run)["remarks"] == ["With 3 seeds the intervals are wide: --seeds 10 decides more claims."]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +85,7 @@ def test_claims_are_undecided_with_one_seed_or_disagreeing_seeds_or_undefined_sc
 
 def test_claims_about_missing_methods_are_counted_in_a_remark(tmp_path):
     """Ranking first needs all methods of the paper."""
-    spec = write_xai_tris(tmp_path).spec
-    replace(spec, methods=("random", "vanilla", "integrated-gradients")).save(tmp_path)
-    run = Run(tmp_path)
+    run = change_spec(write_xai_tris(tmp_path), methods=("random", "vanilla", "integrated-gradients"))
     assert list(verdicts(run)) == [
         "IG scores below random in mIoU on multiplicative",
         "Accuracy is about 50 % on correlated backgrounds",
@@ -86,8 +93,8 @@ def test_claims_about_missing_methods_are_counted_in_a_remark(tmp_path):
         "All methods fail on XOR",
     ]
     missing = "Not checked: 7 claims of the paper, about methods or scenarios that this run doesn't have."
-    assert missing in remarks(run)
-    assert missing in registry.get("markdown")(run)
+    assert missing in report(run)["remarks"]
+    assert missing in report(run, "markdown")
 
 
 def test_an_undecided_ranking_names_the_decisive_rival(tmp_path):
@@ -100,9 +107,10 @@ def test_an_undecided_ranking_names_the_decisive_rival(tmp_path):
         }.get(place_of(row))
         return None if value is None else {"value": value}
 
-    (checked,) = [c for c in check(write_xai_tris(tmp_path, change)) if c.claim.startswith("IG ranks first in mIoU")]
-    assert checked.verdict == "undecided"
-    assert checked.figures.startswith("integrated-gradients over smoothgrad: 0.010 [")
+    claims = report(write_xai_tris(tmp_path, change))["claims"]
+    (checked,) = [claim for claim in claims if claim["claim"].startswith("IG ranks first in mIoU")]
+    assert checked["verdicts"] == {"true": "undecided"}
+    assert checked["evidence"]["true"].startswith("integrated-gradients over smoothgrad: 0.010 [")
 
 
 def test_clevr_claims_compare_samples_where_both_are_defined(tmp_path):
@@ -115,12 +123,12 @@ def test_clevr_claims_compare_samples_where_both_are_defined(tmp_path):
 
 def test_a_remark_says_if_agop_global_is_no_better_than_a_control(tmp_path):
     even = write_clevr(tmp_path / "even", {"agop-global": [0.3, 0.31], "centre": [0.3, 0.31], "mean-mask": [0.1, 0.1]})
-    remark, _ = remarks(even)  # the other one counts the claims about methods that the run doesn't have
+    remark, _ = report(even)["remarks"]  # the other one counts the claims about methods that the run doesn't have
     assert "centre in mIoU" in remark
     assert "mean-mask" not in remark
-    assert remark in registry.get("markdown")(even)
+    assert remark in report(even, "markdown")
     scores = {"agop-global": [0.3, 0.31], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]}
-    assert not any("centre" in remark for remark in remarks(write_clevr(tmp_path / "better", scores)))
+    assert not any("centre" in remark for remark in report(write_clevr(tmp_path / "better", scores))["remarks"])
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.4, "holds"), (1.25, "undecided"), (1.1, "fails")])
@@ -131,11 +139,288 @@ def test_agop_is_compared_with_the_best_of_the_papers_methods(factor, verdict, t
     scores = {key: [0.1, 0.9, 0.1, 0.1] for key in METHODS} | {"integrated-gradients": best}
     scores["agop"] = [factor * value + more for value, more in zip(best, noise, strict=True)]
     scores |= dict.fromkeys(("agop-patch", "sobel"), [0.95] * 4)
-    (checked,) = [c for c in check(write_clevr(tmp_path, scores, ("average_precision",))) if "Beyond" in c.claim]
-    assert checked.verdict == verdict
-    assert checked.figures.startswith(f"bar 1.25: clevr-xai {factor:.3f} [")
+    claims = report(write_clevr(tmp_path, scores, ("average_precision",)))["claims"]
+    (checked,) = [claim for claim in claims if "Beyond" in claim["claim"]]
+    assert [*checked["verdicts"].values()] == [verdict]
+    assert checked["evidence"]["all_objects"].startswith(f"bar 1.25: clevr-xai {factor:.3f} [")
 
 
 def test_claim_about_agop_needs_all_of_the_papers_methods(tmp_path):
     scores = {key: [0.4, 0.5] for key in ("agop", "vanilla")}
-    assert not [c for c in check(write_clevr(tmp_path, scores, ("average_precision",))) if "Beyond" in c.claim]
+    assert not [c for c in verdicts(write_clevr(tmp_path, scores, ("average_precision",))) if "Beyond" in c]
+
+
+def advice(run):
+    return report(run)["advice"]
+
+
+def set_iou(values):
+    """A change to these mIoUs by scenario and method, 0.1 elsewhere; a number, or one per seed."""
+
+    def change(row):
+        if row["metric"] != "iou":
+            return None
+        value = values.get(row["scenario"], {}).get(row["method"], 0.1)
+        return {"value": value[row["seed"]] if isinstance(value, tuple) else value}
+
+    return change
+
+
+def test_advice_names_the_best_method_of_each_group_and_its_lead(tmp_path):
+    values = {
+        "linear": {"agop-weighted": (0.40, 0.42, 0.44), "integrated-gradients": (0.30, 0.31, 0.32), "random": 0.05},
+        "multiplicative": {"agop-weighted": (0.40, 0.42, 0.44), "integrated-gradients": 0.2, "random": 0.05},
+        "translations_rotations": {"integrated-gradients": 0.5, "smoothgrad": (0.28, 0.30, 0.32), "random": 0.05},
+        "xor": {
+            "smoothgrad": (0.32, 0.28, 0.32),
+            "vanilla": (0.28, 0.32, 0.28),
+            "agop-local": (0.28, 0.32, 0.28),
+            "random": 0.05,
+        },
+    }
+    text = advice(write_xai_tris(tmp_path, set_iou(values)))
+    fixed, moving, combined = text.split("; ")
+    assert fixed.startswith(
+        "By mIoU on uncorrelated backgrounds, where the signal is fixed (linear, multiplicative), "
+        "use agop-weighted: mIoU 0.42 on average, ahead of integrated-gradients by 0.165 ["  # (0.11 + 0.22) / 2
+    )
+    assert moving.startswith("where it moves (translations_rotations), use integrated-gradients: mIoU 0.50, ahead of")
+    assert "smoothgrad by 0.200 [0.146, 0.254]" in moving
+    assert combined == (
+        "where only a combination of pixels is informative (xor), there is no clear winner: "
+        "smoothgrad 0.31 and vanilla 0.29 in mIoU are not significantly different."
+    )
+    assert "agop-local" not in text  # equals vanilla
+    assert text in report(tmp_path, "markdown")
+
+
+def test_advice_ignores_correlated_backgrounds(tmp_path):
+    def change(row):
+        better = "gradcam" if row["background"] == "correlated" else "smoothgrad"
+        return {"value": 0.9 if row["method"] == better else 0.1}
+
+    text = advice(write_xai_tris(tmp_path, change))
+    assert "gradcam" not in text
+    assert text.count("use smoothgrad") == 3
+
+
+@pytest.mark.parametrize(
+    ("control", "ending"),
+    [
+        ({"centre": [0.5, 0.6, 0.5]}, "but a model-independent control scores higher: centre (0.53)."),
+        (
+            {"centre": [0.5, 0.6, 0.5], "activation-norm": [0.6, 0.7, 0.6]},
+            "but controls score higher: activation-norm (0.63) and centre (0.53).",
+        ),
+        ({"random": [0.4, 0.3, 0.3]}, "and a model-independent control is not significantly worse: random (0.33)."),
+    ],
+)
+def test_advice_names_controls_that_are_not_worse(control, ending, tmp_path):
+    text = advice(write_clevr(tmp_path, {"agop-global": [0.3, 0.4, 0.3], "vanilla": [0.1, 0.1, 0.1]} | control))
+    assert text.startswith("By mIoU, agop-global is first with mIoU 0.33, ahead of vanilla by 0.233 [")
+    assert text.endswith(f", {ending}")
+    assert "use " not in text
+
+
+def test_one_seed_gives_no_recommendation(tmp_path):
+    text = advice(write_xai_tris(tmp_path, seeds=1))
+    assert "(one seed: significance unknown)" in text
+    assert "use " not in text
+
+
+def test_the_lowest_score_wins_if_lower_is_better(tmp_path):
+    run = write_xai_tris(tmp_path, lambda row: {"value": 0.2 if row["method"] == "gradcam" else 0.7})
+    text = advice(change_spec(run, metrics=("deletion",)))
+    assert "use gradcam: Del 0.20 on average, ahead of vanilla by 0.500" in text
+
+
+def test_a_method_defined_only_on_easy_samples_does_not_win(tmp_path):
+    random = np.random.default_rng(0)
+    easy = np.where(np.arange(100) < 60, 0.8, 0.2) + random.normal(0, 0.01, 100)
+    scores = {"vanilla": np.where(np.arange(100) < 60, easy, np.nan), "smoothgrad": easy + 0.05}
+    run = write_evaluation(tmp_path, scores)
+    assert advice(run) == "By mIoU, use smoothgrad: mIoU 0.61, ahead of vanilla by 0.050 [0.050, 0.050]."
+    assert '<small class="winner" aria-hidden="true">★ smoothgrad</small>' in report(run, "html")
+
+
+def test_no_recommendation_while_a_third_method_is_not_significantly_different(tmp_path):
+    random = np.random.default_rng(0)
+    base = random.uniform(0.3, 0.7, 100)
+    scores = {"vanilla": base, "smoothgrad": base - 0.01, "gradcam": base - 0.02 + random.normal(0, 0.4, 100)}
+    text = advice(write_evaluation(tmp_path, scores))
+    assert "no clear winner" in text
+    assert "vanilla" in text
+    assert "gradcam" in text
+
+
+RANKS = {"vanilla": 0.2, "integrated-gradients": 0.5, "smoothgrad": 0.8}
+PLACE = ("linear", "uncorrelated")
+
+
+def scores(cell, kind, method, metric):
+    """By default SRG ranks the methods as AP does with own masks, and in the opposite order with union masks."""
+    value = 1 - RANKS[method] if kind == "union" else RANKS[method]
+    return [value + 0.01 * cell.seed, value, value, 0.0]
+
+
+def all_correct(cell):
+    return [1, 1, 1, 1]
+
+
+def test_networks_that_did_not_learn_are_excluded_visibly(tmp_path):
+    def learned(cell):
+        return float(cell.scenario != "linear" or cell.seed != 2)
+
+    run = write_networks(tmp_path, scores, all_correct, learned)
+    assert list(run.values(*PLACE, "vanilla", "average_precision")) == [0, 1, 3]
+    assert list(run.values("linear-mlp", "uncorrelated", "vanilla", "average_precision")) == [0, 1, 2, 3]
+    assert list(run.with_all_networks().values(*PLACE, "vanilla", "average_precision")) == [0, 1, 2, 3]
+    text = report(run, "markdown")
+    assert re.search("^## linear / uncorrelated.*not learned, 1 of 4 seeds$", text, re.MULTILINE)
+    [sentence] = [remark for remark in report(run)["remarks"] if remark.startswith("Not learned")]
+    assert "linear / uncorrelated, 1 of 4 seeds (accuracy 1.000)" in sentence
+    assert sentence in text
+    assert "linear-mlp" not in sentence
+
+
+def test_a_place_where_nothing_was_learned_has_no_table_but_is_named(tmp_path):
+    run = write_networks(tmp_path, scores, all_correct, lambda cell: float(cell.scenario != "linear"))
+    assert {table["scenario"] for table in report(run)["tables"]} == {"linear-mlp"}
+    assert "linear / uncorrelated, 4 of 4 seeds" in " ".join(report(run)["remarks"])
+    for form in ("html", "markdown", "csv", "latex"):
+        assert report(run, form)
+
+
+def test_correct_images_are_those_that_all_networks_of_a_task_classify_correctly(tmp_path):
+    def correct(cell):
+        return [1, 1, 0, 1] if cell.scenario == "linear" else [1, 0, 1, cell.seed != 3]
+
+    def score(cell, kind, method, metric):
+        return [0.1, 0.2, 0.4, 0.8]
+
+    run = write_networks(tmp_path, score, correct)
+    selected = run.with_correct_images()
+    for scenario in ("linear", "linear-mlp"):
+        values = selected.values(scenario, "uncorrelated", "vanilla", "average_precision")
+        assert list(values.values()) == pytest.approx([0.45, 0.45, 0.45, 0.1])
+        assert run.values(scenario, "uncorrelated", "vanilla", "average_precision")[0] == pytest.approx(0.375)
+    assert "\n| linear / uncorrelated | 0.375 / 0.363 |" in report(run, "markdown")  # 0.3625
+    assert "only those that all networks classify correctly" in report(run, "markdown", "--samples", "correct")
+
+
+def test_a_network_that_did_not_learn_does_not_choose_the_images(tmp_path):
+    run = write_networks(
+        tmp_path, lambda *_: [0.1, 0.2, 0.4, 0.8], lambda cell: [1, 1, 1, 1] if cell.scenario == "linear" else [0] * 4,
+        learned=lambda cell: float(cell.scenario == "linear"),
+    )  # fmt: skip
+    values = run.with_correct_images().values(*PLACE, "vanilla", "average_precision")
+    assert list(values.values()) == pytest.approx([0.375] * 4)
+
+
+def test_images_are_selected_even_if_the_first_seed_has_no_score(tmp_path):
+    def score(cell, kind, method, metric):
+        return None if (cell.seed, method) == (0, "vanilla") else [0.1, 0.2, 0.4, 0.8]
+
+    run = write_networks(tmp_path, score, lambda cell: [1, 0, 0, 0])
+    values = run.with_correct_images().values(*PLACE, "vanilla", "average_precision")
+    assert values == {1: pytest.approx(0.1), 2: pytest.approx(0.1), 3: pytest.approx(0.1)}
+
+
+def test_runs_that_do_not_record_correct_images_say_so(tmp_path):
+    run = write_evaluation(tmp_path, {"vanilla": [0.1, 0.2]})
+    assert "only those classified correctly" not in report(run, "markdown")
+    assert "report all images" in error_of("report", tmp_path, "--samples", "correct", folder=tmp_path)
+
+
+def test_claims_are_checked_under_both_ground_truths(tmp_path):
+    run = write_networks(tmp_path, scores, all_correct)
+    claim = next(claim for claim in report(run)["claims"] if "fill: pixels of training images" in claim["claim"])
+    assert claim["verdicts"] == {"own": "holds", "union": "fails"}
+    assert claim["evidence"] == {"own": "linear 1.000 [1.000, 1.000]", "union": "linear -1.000 [-1.000, -1.000]"}
+    assert f"| {claim['claim']} | **holds (own), fails (union)** |" in report(run, "markdown")
+    [sentence] = [remark for remark in report(run)["remarks"] if "depend on the ground truth" in remark]
+    assert claim["claim"] in sentence
+
+
+def test_equal_kinds_of_masks_have_one_table(tmp_path):
+    def equal(cell, kind, method, metric):
+        return scores(cell, "own" if cell.scenario == "linear" else kind, method, metric)
+
+    run = write_networks(tmp_path, equal, all_correct)
+    first, second, third = re.findall("^## linear.*masks", report(run, "markdown"), re.MULTILINE)
+    assert (first, second) == (
+        "## linear / uncorrelated, own and union masks",
+        "## linear-mlp / uncorrelated, own masks",
+    )
+    assert third == "## linear-mlp / uncorrelated, union masks"
+
+
+def test_published_values_stand_beside_ours_with_the_same_masks_and_images(tmp_path):
+    def correct(cell):
+        return [1, 0, 0, 0]
+
+    run = write_networks(tmp_path, scores, correct)
+    lines = {(line["scenario"], line["method"]): line for line in report(run)["published"]}
+    assert set(lines) == {(s, m) for s in ("linear", "linear-mlp") for m in ("vanilla", "integrated-gradients")}
+    line = lines["linear-mlp", "integrated-gradients"]
+    assert line["published"] == 0.86
+    assert np.mean(line["ours"]["values"]) == pytest.approx(0.5 + 0.015)
+    assert f"| 0.86 | {0.515 - 0.86:+.2f} |" in report(run, "markdown")
+
+
+@pytest.mark.parametrize(("hits", "doubted"), [([1, 0, 1, 0], True), ([1, 1, 1, 0], False)])
+def test_scores_of_networks_at_chance_are_doubted(tmp_path, hits, doubted):
+    """A smoke test trains for two epochs, but its report looks like any other."""
+    run = write_networks(tmp_path, scores, lambda cell: hits)
+    assert ("The networks are at chance (accuracy 0.50)" in advice(run)) is doubted
+
+
+def test_tables_have_the_papers_values_and_mark_the_best(tmp_path):
+    first, *others = report(write_xai_tris(tmp_path))["tables"]
+    assert (first["scenario"], first["background"]) == ("linear", "uncorrelated")
+    rows = first["rows"]
+    best = {metric: [m for m in rows if rows[m][metric]["best"]] for metric in rows["random"]}
+    assert best["iou"] == ["agop-weighted"]
+    assert best["pointing_game"] == ["integrated-gradients"]
+    assert best["deletion"] == ["gradcam"]
+    assert rows["agop-weighted"]["iou"]["paper"] == 0.314
+    correlated = next(table for table in others if table["background"] == "correlated")
+    assert correlated["rows"]["agop-weighted"]["iou"]["paper"] is None
+
+
+def test_a_score_of_few_samples_is_never_the_best(tmp_path):
+    """GradCAM++ beats all methods, but only on the few samples where it has a map at all."""
+
+    def change(row):
+        few = row["method"] == "gradcam++" and row["scenario"] == "linear" and row["metric"] == "iou"
+        return {"value": 0.99, "n": 4} if few else None
+
+    run = write_xai_tris(tmp_path, change)
+    rows = report(run)["tables"][0]["rows"]
+    assert rows["gradcam++"]["iou"]["mean"] == pytest.approx(0.99)
+    assert not rows["gradcam++"]["iou"]["best"]
+    assert any(cells["iou"]["best"] for cells in rows.values())
+    assert "gradcam++" not in advice(run).split(";")[0]
+
+
+def test_other_runs_do_not_cite_the_paper(tmp_path):
+    """Even if a scenario has the name of one of the paper's."""
+    (table,) = report(write_evaluation(tmp_path, {"vanilla": np.linspace(0, 1, 100)}))["tables"]
+    assert table["scenario"] == "linear"
+    assert table["rows"]["vanilla"]["iou"]["paper"] is None
+
+
+def test_differences_are_paired(tmp_path):
+    def change(row):
+        shift = {"vanilla": 0.0, "agop-local": 0.01}.get(row["method"])
+        return None if shift is None else {"value": (0.1, 0.5, 0.9)[row["seed"]] + shift}
+
+    difference = write_xai_tris(tmp_path, change).difference("linear", "uncorrelated", "iou", "agop-local", "vanilla")
+    assert difference.interval == pytest.approx((0.01, 0.01))
+
+
+@pytest.mark.parametrize("spec", [None, {}])
+def test_other_folders_raise(spec, tmp_path):
+    if spec is not None:
+        (tmp_path / "spec.json").write_text(json.dumps(spec))
+    assert "not a run folder" in error_of("report", tmp_path, folder=tmp_path)

@@ -2,43 +2,39 @@
 
 import csv
 import io
-import json
 import re
-from dataclasses import asdict
 from html.parser import HTMLParser
 from itertools import chain
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
-from agop.errors import UnknownNameError
-from agop.report.formats import registry
-from agop.report.run import Run
-from agop.report.terminal import show
-from tests.report_runs import replace_name, write_clevr, write_values, write_xai_tris
+from tests.command import error_of
+from tests.report_runs import (
+    change_about,
+    replace_name,
+    report,
+    terminal_text,
+    write_clevr,
+    write_evaluation,
+    write_xai_tris,
+)  # fmt: skip
 
 SPECIAL = r"a|b_$x$ [red]c[/] {d} 50% #1 & <i>\~^"
 
 
-def terminal_text(run, width=200):
-    console = Console(file=io.StringIO(), width=width)
-    show(run, console)
-    return console.file.getvalue()
-
-
 def test_formats_agree_with_the_rows(tmp_path):
     run = write_xai_tris(tmp_path)
-    lines = list(csv.DictReader(io.StringIO(registry.get("csv")(run))))
+    lines = list(csv.DictReader(io.StringIO(report(run, "csv"))))
     assert len(lines) == 8 * 9 * 5
     line = next(x for x in lines if x["method"] == "agop-global" and x["metric"] == "iou" and x["scenario"] == "linear")
     assert float(line["mean"]) == pytest.approx(0.235 + 0.001)
     assert float(line["paper"]) == 0.235
-    content = json.loads(registry.get("json")(run))
+    content = report(run)
     assert len(content["claims"]) == 11
     assert content["tables"][0]["rows"]["agop-global"]["iou"]["mean"] == pytest.approx(0.236)
-    assert r"\underline{0.315} {\tiny [0.312, 0.318]; paper 0.314}" in registry.get("latex")(run)
-    text = registry.get("markdown")(run)
+    assert r"\underline{0.315} {\tiny [0.312, 0.318]; paper 0.314}" in report(run, "latex")
+    text = report(run, "markdown")
     assert "**0.315** [0.312, 0.318] (0.314)" in text
     assert text.count("\n| AGOP-Local equals VanillaGrad | **holds** |") == 1
 
@@ -60,11 +56,10 @@ def test_terminals_of_any_width_show_all_scores_and_claims(tmp_path):
 
 def write_hostile(folder, text):
     """A run with this text as the name of a method, a metric's label, the network, a note and the command."""
-    about = asdict(write_xai_tris(folder, seeds=1).about)
-    about["metrics"]["iou"]["label"] = text
-    write_values(folder / "about.json", about | {"network": text, "notes": [text], "command": text})
-    replace_name(folder, "vanilla", text)
-    return Run(folder)
+    run = write_xai_tris(folder, seeds=1)
+    run.about.metrics["iou"]["label"] = text
+    change_about(run, network=text, notes=[text], command=text)
+    return replace_name(folder, "vanilla", text)
 
 
 class Tags(HTMLParser):
@@ -90,7 +85,7 @@ class Tags(HTMLParser):
     ],
 )  # fmt: skip
 def test_markdown_shows_text_from_files_and_reads_no_markup_in_it(text, tmp_path):
-    page = registry.get("markdown")(write_hostile(tmp_path, text))
+    page = report(write_hostile(tmp_path, text), "markdown")
     shown = Tags(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(page))
     assert shown.names <= {"h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "strong", "code"}
     # Network, note, command; the label in 8 tables; the method in 8 tables.
@@ -99,7 +94,7 @@ def test_markdown_shows_text_from_files_and_reads_no_markup_in_it(text, tmp_path
 
 def test_markdown_has_no_bare_address_and_no_formula(tmp_path):
     """GitHub makes links and formulas of them."""
-    page = registry.get("markdown")(write_hostile(tmp_path, "https://x.org www.x.org $y$"))
+    page = report(write_hostile(tmp_path, "https://x.org www.x.org $y$"), "markdown")
     without_code = re.sub("`.*`", "", page)
     assert "https://" not in without_code
     assert "www.x" not in without_code
@@ -110,14 +105,14 @@ def test_markdown_has_no_bare_address_and_no_formula(tmp_path):
 def test_csv_has_no_formulas_and_the_names_can_be_read_back(text, tmp_path):
     write_xai_tris(tmp_path, seeds=1)
     replace_name(tmp_path, "vanilla", text)
-    lines = list(csv.DictReader(io.StringIO(registry.get("csv")(Run(tmp_path)))))
+    lines = list(csv.DictReader(io.StringIO(report(tmp_path, "csv"))))
     assert text in {line["method"].removeprefix("'") for line in lines}
     assert not [line for line in lines if line["method"].startswith(tuple("=+-@"))]
 
 
 @pytest.mark.parametrize("text", [SPECIAL, r"\input{x}", "% x", "[1pt] x", "* x", "x ↓ y"])
 def test_latex_has_only_its_own_commands(text, tmp_path):
-    page = registry.get("latex")(write_hostile(tmp_path, text))
+    page = report(write_hostile(tmp_path, text), "latex")
     commands = set(re.findall(r"\\[a-zA-Z]+", page))
     assert commands <= {
         "\\begin", "\\end", "\\centering", "\\caption", "\\toprule", "\\midrule", "\\bottomrule", "\\underline",
@@ -139,14 +134,14 @@ def test_the_terminal_shows_text_from_files_without_markup(tmp_path):
 def test_every_format_has_the_variants(tmp_path):
     run = write_clevr(tmp_path, {"agop-global": [0.3, 0.31], "centre": [0.2, 0.2], "mean-mask": [0.1, 0.1]})
     for form in ("markdown", "csv", "json", "latex"):
-        assert "integrated-gradients@black" in registry.get(form)(run)
-    text = registry.get("markdown")(run)
+        assert "integrated-gradients@black" in str(report(run, form))
+    text = report(run, "markdown")
     assert "a network" in text
     assert "kept: 3" in text
     assert "all_objects masks covering 16.2% of the pixels" in text
-    assert r"16.2\% of the pixels" in registry.get("latex")(run)
+    assert r"16.2\% of the pixels" in report(run, "latex")
 
 
-def test_an_unknown_format_raises_with_a_suggestion():
-    with pytest.raises(UnknownNameError, match="did you mean 'markdown'"):
-        registry.get("markdwn")
+def test_an_unknown_format_raises_with_a_suggestion(tmp_path):
+    write_evaluation(tmp_path, {"vanilla": [0.1, 0.2]})
+    assert "did you mean 'markdown'" in error_of("report", tmp_path, "--format", "markdwn", folder=tmp_path)

@@ -1,32 +1,51 @@
-"""The parts of the page. What the browser shows is tested in tests/browser."""
+"""The HTML page: its text and the data behind it. What the browser shows is tested in tests/browser."""
 
 import base64
 import gzip
+import io
 import json
 import re
-from dataclasses import asdict
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from safetensors.numpy import save
+from safetensors.torch import save_file
+from torch import nn
 
-from agop.pictures.colouring import Colouring
-from agop.plot import figures
-from agop.report.formats import registry
-from agop.report.numbers import number
-from agop.report.page.colours import inferno, shade
-from agop.report.page.map_bytes import block_size, block_sums, pack_maps
-from agop.report.page.outlines import outline
-from agop.report.page.table_view import table_views
-from agop.report.page.training_history import training_history
-from agop.report.page.winner_grids import winner_grids
-from agop.report.run import Run
-from agop.runs.cell_files import seal
-from agop.runs.gallery import Gallery
-from tests.report_runs import METHODS, replace_name, write_clevr, write_evaluation, write_values, write_xai_tris
+import agop
+from tests import zoo
+from tests.command import error_of
+from tests.report_runs import (
+    METHODS,
+    add_gallery,
+    change_about,
+    replace_name,
+    report,
+    write_clevr,
+    write_evaluation,
+    write_xai_tris,
+)  # fmt: skip
 
 SCORES = {"random": [0.1, 0.2, 0.1, 0.2], "vanilla": [0.3, 0.5, np.nan, 0.4]}
+CELL = "cells/linear-uncorrelated-000"
+
+
+def page_data(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def gallery(folder, maps, masks=None, **options):
+    """The page's data of an evaluation with these maps (S,H,W) by method and masks (S,H,W)."""
+    count, *size = next(iter(maps.values())).shape
+    write_evaluation(folder, SCORES, "my scans", "energy")
+    masks = np.zeros((count, *size)) if masks is None else masks
+    pictures, classes = np.zeros((count, *size, 3), dtype=np.uint8), [0] * count
+    cell = folder / "cells" / "my scans-given-000"
+    add_gallery(cell, pictures, classes, classes, {"true": masks}, maps, **options)
+    return page_data(report(folder, "html"))["cells"][0]["gallery"]
 
 
 def edges(path):
@@ -39,19 +58,18 @@ def edges(path):
     return pairs
 
 
-@pytest.mark.parametrize("density", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_outlines_have_each_edge_between_inside_and_outside_once(density):
-    """Those of the page, and those of agop.plot, whose pixel centres are at whole numbers."""
-    mask = np.random.default_rng(0).random((7, 5)) < density
-    padded, expected = np.pad(mask, 1), set()
-    for y, x in np.argwhere(mask):
-        beside = {
-            (0, 1): ((x, y), (x + 1, y)), (2, 1): ((x, y + 1), (x + 1, y + 1)),
-            (1, 0): ((x, y), (x, y + 1)), (1, 2): ((x + 1, y), (x + 1, y + 1)),
-        }  # fmt: skip
-        expected |= {edge for (down, right), edge in beside.items() if not padded[y + down, x + right]}
-    lines = np.reshape(figures.outline(mask), (-1, 2, 2)) + 0.5
-    for drawn in (edges(outline(mask)), [tuple(sorted(map(tuple, line))) for line in lines.tolist()]):
+def test_outlines_have_each_edge_between_inside_and_outside_once(tmp_path):
+    random = np.random.default_rng(0)
+    masks = np.stack([random.random((7, 5)) < density for density in (0.0, 0.1, 0.5, 0.9, 1.0)])
+    for mask, path in zip(masks, gallery(tmp_path, {"random": masks}, masks)["outlines"]["true"], strict=True):
+        padded, expected = np.pad(mask, 1), set()
+        for y, x in np.argwhere(mask):
+            beside = {
+                (0, 1): ((x, y), (x + 1, y)), (2, 1): ((x, y + 1), (x + 1, y + 1)),
+                (1, 0): ((x, y), (x, y + 1)), (1, 2): ((x + 1, y), (x + 1, y + 1)),
+            }  # fmt: skip
+            expected |= {edge for (down, right), edge in beside.items() if not padded[y + down, x + right]}
+        drawn = edges(path)
         assert len(drawn) == len(set(drawn))
         assert set(drawn) == expected
 
@@ -63,10 +81,10 @@ def unpack(packed, shape):
     return tops * (steps / 255) ** 2
 
 
-def test_packed_maps_are_each_pixels_share_of_its_map():
+def test_maps_are_each_pixels_share_of_its_map(tmp_path):
     maps = np.random.default_rng(0).random((3, 8, 9)) ** 4 * np.array([1, 1000, 1e-9])[:, None, None]
+    packed = gallery(tmp_path, {"vanilla": maps})["maps"]["vanilla"]
     shares = maps / maps.sum(axis=(1, 2), keepdims=True)
-    packed = pack_maps(maps)
     assert packed["tops"] == pytest.approx(shares.max(axis=(1, 2)), rel=1e-5)
     # Half a step of 255 on the square-root axis.
     roots = np.sqrt(shares.max(axis=(1, 2), keepdims=True))
@@ -74,61 +92,43 @@ def test_packed_maps_are_each_pixels_share_of_its_map():
 
 
 @pytest.mark.parametrize("scale", ["own", "common"])
-def test_packed_maps_have_the_strengths_of_sheets(scale):
+def test_maps_have_the_colours_of_figures(scale, tmp_path):
     """Of each map about 40 pixels are clipped."""
     maps = np.random.default_rng(0).random((3, 100, 100)) ** 4
-    strengths, _ = Colouring(scale).strengths({str(index): saliency for index, saliency in enumerate(maps)})
-    packed = pack_maps(maps)
-    shares = unpack(packed, maps.shape)
-    tops = np.array(packed["tops"])[:, None, None]
-    drawn = shares / tops if scale == "own" else np.sqrt(shares / tops.max())
+    packed = gallery(tmp_path, {"vanilla": maps})["maps"]["vanilla"]
+    shares, tops = unpack(packed, maps.shape), np.array(packed["tops"])[:, None, None]
+    strengths = shares / tops if scale == "own" else np.sqrt(shares / tops.max())
     assert (shares == tops).sum() > 100
-    assert np.abs(drawn - np.stack(list(strengths.values()))).max() < 1.1 / 255
+    figure = agop.plot.compare(np.zeros((3, 100, 100)), {"vanilla": maps}, scale=scale, colours="gray")
+    for axes, strength in zip(figure.axes[1:6:2], strengths, strict=True):
+        assert np.abs(axes.images[0].get_array()[..., 0] - 255 * strength).max() < 2
 
 
-def test_all_zero_and_non_finite_maps_have_no_shares():
+def test_all_zero_and_non_finite_maps_have_no_shares(tmp_path):
     maps = np.ones((3, 2, 2))
     maps[0], maps[2, 0, 0] = 0, np.nan
-    assert pack_maps(maps)["tops"] == [None, 0.25, None]
+    assert gallery(tmp_path, {"vanilla": maps})["maps"]["vanilla"]["tops"] == [None, 0.25, None]
 
 
-def test_large_maps_are_summed_in_blocks():
-    maps = np.random.default_rng(0).random((2, 300, 200))
-    assert block_size(maps.shape) == 3
-    small = block_sums(maps)
-    assert small.shape == (2, 100, 67)
-    assert small[0, 1, 66] == pytest.approx(maps[0, 3:6, 198:200].sum())
-    assert small.sum() == pytest.approx(maps.sum())
-    assert np.array_equal(block_sums(maps[:, :128, :128]), maps[:, :128, :128])
+def test_large_maps_are_summed_in_blocks(tmp_path):
+    maps = np.random.default_rng(0).random((1, 300, 200))
+    view = gallery(tmp_path, {"vanilla": maps})
+    assert (view["step"], view["rows"], view["columns"]) == (3, 100, 67)
+    shares = unpack(view["maps"]["vanilla"], (1, 100, 67))
+    assert shares[0, 1, 66] == pytest.approx(maps[0, 3:6, 198:200].sum() / maps.sum(), rel=0.01)
 
 
-def test_text_is_readable_on_every_shade_and_colours_grow_lighter():
-    def luminance(colour):
-        part = np.array(colour) / 255
-        return np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4) @ (0.2126, 0.7152, 0.0722)
-
-    lights = []
-    for position in np.linspace(0, 1, 101):
-        colour, ink = shade(position)
-        light = luminance([int(n) for n in re.findall(r"\d+", colour)])
-        contrast = (1.05 / (light + 0.05)) if ink == "#fff" else (light + 0.05) / 0.05
-        assert contrast >= 4.5
-        lights.append(light)
-    assert lights == sorted(lights)
-    table = inferno()
-    assert table.shape == (256, 3)
-    assert (np.diff([luminance(colour) for colour in table]) > -1e-3).all()
-
-
-def test_milliseconds_have_two_significant_digits():
-    texts = [number(value, "milliseconds") for value in (0.000326, 0.0123, 0.9, 9.96, 123.4, 0.0)]
-    assert texts == ["0.00033", "0.012", "0.90", "10.0", "123", "0"]
-    assert number(0.98765, "iou") == "0.988"
-    assert number(None, "iou") == "–"
-
-
-def grid_of(run, metric):
-    return next(grid for grid in winner_grids(run) if grid.metric == metric)
+def lines(text, metric):
+    """Marks by method, and the styles of the cells, in each line of a grid of winners."""
+    grid = text[text.index(f'<div class="grid" data-metric="{metric}">') :].split("</tbody>")[0]
+    found = {}
+    for row in grid.split("<tr>")[2:]:
+        name = re.sub("<wbr>", "", re.search('class="where">(.*?)</span>', row)[1])
+        cells = re.findall("<td(.*?)>(<span.*?)</td>", row)
+        marks = [re.search('class="mark".*?> (.)<', cell) for _, cell in cells]
+        shown = {method: mark[1] for method, mark in zip(page_data(text)["methods"], marks, strict=True) if mark}
+        found[name] = shown, [style for style, _ in cells], [cell for _, cell in cells]
+    return found
 
 
 def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
@@ -139,26 +139,24 @@ def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
         changed = row["metric"] == "iou" and row["scenario"] == "linear" and row["background"] == "uncorrelated"
         return {"value": values.get(row["method"], (0.1,) * 3)[row["seed"]]} if changed else None
 
-    grid = grid_of(write_xai_tris(tmp_path, change), "iou")
-    line = dict(zip(METHODS, grid.lines["linear / uncorrelated"], strict=True))
-    assert {method: square.mark for method, square in line.items() if square.mark} == {
-        "agop-weighted": "★", "smoothgrad": "≈", "random": "▲",
-    }  # fmt: skip
-    assert line["agop-weighted"].mean == "0.400"
-    assert line["agop-weighted"].interval == "[0.373, 0.427]"
+    text = report(write_xai_tris(tmp_path, change), "html")
+    marks, _, cells = lines(text, "iou")["linear / uncorrelated"]
+    assert marks == {"agop-weighted": "★", "smoothgrad": "≈", "random": "▲"}
+    assert ">0.400<" in cells[METHODS.index("agop-weighted")]
+    assert "[0.373, 0.427]" in cells[METHODS.index("agop-weighted")]
+    marks, _, _ = lines(text, "deletion")["linear / uncorrelated"]
+    assert [method for method, mark in marks.items() if mark == "★"] == ["gradcam"]  # lower is better
 
 
-def test_the_grid_marks_the_lowest_score_if_lower_is_better(tmp_path):
-    grid = grid_of(write_xai_tris(tmp_path), "deletion")
-    line = dict(zip(METHODS, grid.lines["linear / uncorrelated"], strict=True))
-    assert [method for method, square in line.items() if square.mark == "★"] == ["gradcam"]
-    assert not grid.up
-    assert float(grid.ends[0]) > float(grid.ends[1])
-
-
-def test_one_seed_marks_no_method_as_equal_to_the_best(tmp_path):
-    grids = winner_grids(write_xai_tris(tmp_path, seeds=1))
-    assert "≈" not in {square.mark for grid in grids for line in grid.lines.values() for square in line}
+def test_one_seed_marks_no_method_as_equal_to_the_best_and_text_is_readable_on_every_colour(tmp_path):
+    text = report(write_xai_tris(tmp_path, seeds=1), "html")
+    for marks, styles, _ in (line for metric in ("iou", "deletion") for line in lines(text, metric).values()):
+        assert "≈" not in marks.values()
+        for *colour, ink in re.findall(r"background: rgb\((\d+), (\d+), (\d+)\); color: (#\w+)", " ".join(styles)):
+            part = np.array(colour, dtype=float) / 255
+            linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+            light = linear @ (0.2126, 0.7152, 0.0722) + 0.05
+            assert (1.05 / light if ink == "#fff" else light / 0.05) >= 4.5
 
 
 def test_undefined_scores_have_counts_and_reasons(tmp_path):
@@ -168,15 +166,11 @@ def test_undefined_scores_have_counts_and_reasons(tmp_path):
         return {"n": 9, "undefined": {"mask is empty": 1}} if row["method"] == "vanilla" else None
 
     run = write_xai_tris(tmp_path, change)
-    assert "| gradcam | – | – | – | – |" in registry.get("markdown")(run)
-    table = table_views(run)[0]
-    entry = table.lines["gradcam"][0]
-    assert (entry.mean, entry.value) == ("–", None)
-    assert "0 of 30 samples scored (map is zero everywhere: 30)" in entry.tip
-    assert table.notes == [
-        "vanilla: 27 of 30 samples scored (mask is empty: 3).",
-        "gradcam: 0 of 30 samples scored (map is zero everywhere: 30).",
-    ]
+    assert "| gradcam | – | – | – | – |" in report(run, "markdown")
+    text = report(run, "html")
+    assert "PG of gradcam: undefined; paper: 0.000; 0 of 30 samples scored (map is zero everywhere: 30)" in text
+    assert "<li>vanilla: 27 of 30 samples scored (mask is empty: 3).</li>" in text
+    assert "<li>gradcam: 0 of 30 samples scored (map is zero everywhere: 30).</li>" in text
 
 
 class Tags(HTMLParser):
@@ -198,12 +192,9 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def page_data(text):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
-
-
 def test_the_page_is_well_formed_and_forbids_network_access(tmp_path):
-    text = registry.get("html")(write_xai_tris(tmp_path))
+    run = write_xai_tris(tmp_path)
+    text = report(run, "html")
     tags = Tags(text)
     assert tags.open == []
     assert tags.names.count("section") == 6
@@ -211,7 +202,7 @@ def test_the_page_is_well_formed_and_forbids_network_access(tmp_path):
     head = text[: text.index("plotly.js")]
     assert "http://" not in head
     assert "https://" not in head
-    assert registry.get("html")(Run(tmp_path)) == text
+    assert report(run, "html") == text
     packed_rows = re.search(r'<script type="text/plain" id="raw-0">(.*?)</script>', text)[1]
     assert gzip.decompress(base64.b64decode(packed_rows)) == (tmp_path / "rows.jsonl").read_bytes()
 
@@ -220,8 +211,7 @@ def test_names_from_the_run_are_escaped_everywhere(tmp_path):
     write_xai_tris(tmp_path)
     method, scenario = "</script><b>x\"'&{{7*7}}", "<b>x\"'&{{7*7}}<!--"
     replace_name(tmp_path, "vanilla", method)
-    replace_name(tmp_path, "xor", scenario)
-    text = registry.get("html")(Run(tmp_path))
+    text = report(replace_name(tmp_path, "xor", scenario), "html")
     assert "b" not in Tags(text).names
     assert method in page_data(text)["methods"]
     assert page_data(text)["places"][3]["scenario"] == scenario
@@ -229,13 +219,12 @@ def test_names_from_the_run_are_escaped_everywhere(tmp_path):
 
 def test_an_evaluation_has_no_claims_no_convergence_and_no_accuracy(tmp_path):
     run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
-    assert run.convergence == []
-    text = registry.get("html")(run)
+    text = report(run, "html")
     assert 'id="convergence"' not in text
     assert "claims" not in re.sub(r"<(style|script).*?</\1>", "", text, flags=re.DOTALL)
     assert "None" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert "This run has no gallery" in text
-    markdown = registry.get("markdown")(run)
+    markdown = report(run, "markdown")
     assert "## my scans / given\n" in markdown
     assert "claims" not in markdown
 
@@ -245,52 +234,38 @@ def test_the_gallery_has_images_maps_scores_and_classes(tmp_path):
     cell = tmp_path / "cells" / "my scans-given-000"
     random = np.random.default_rng(0)
     maps = {"random": random.random((3, 4, 4)), "vanilla": random.random((3, 4, 4))}
-    masks = np.zeros((3, 4, 4), dtype=bool)
-    masks[:, 1:3, 1:3] = True
     pictures = random.integers(0, 256, (3, 4, 4, 3), dtype=np.uint8)
-    Gallery(pictures, np.array([0, 1, -1]), np.array([0, 0, 1]), {"true": masks}, maps).save(cell)
+    add_gallery(cell, pictures, [0, 1, -1], [0, 0, 1], {"true": np.ones((3, 4, 4))}, maps)
     diagonals = random.random((2, 3, 4, 4))
     diagonals[1] = np.nan
     (cell / "agop.safetensors").write_bytes(save({"class_diagonals": diagonals, "diagonal": diagonals[0]}))
-    seal(cell)
-    view = page_data(registry.get("html")(Run(tmp_path)))["cells"][0]["gallery"]
+    view = page_data(report(tmp_path, "html"))["cells"][0]["gallery"]
     assert view["labels"] == ["healthy", "class 1", ""]
     assert view["predicted"] == ["healthy", "healthy", "class 1"]
     assert view["right"] == [True, False, None]
     assert list(view["maps"]) == ["random", "vanilla"]
-    assert unpack(view["maps"]["vanilla"], (3, 4, 4)).sum(axis=(1, 2)) == pytest.approx(1, abs=0.02)
     assert view["scores"]["true"]["vanilla"]["energy"] == [0.3, 0.5, None]
-    assert len(edges(view["outlines"]["true"][0])) == 8
     assert view["classes"]["names"] == ["healthy", "class 1"]
     assert view["classes"]["maps"]["tops"][1] is None
 
 
 def test_gallery_samples_have_their_own_scores_and_names(tmp_path):
-    run = write_evaluation(tmp_path, SCORES, "my scans", "energy")
-    cell = tmp_path / "cells" / "my scans-given-000"
-    few = np.zeros((2, 4, 4), dtype=np.uint8)
-    places = np.array([1, 3])
-    Gallery(
-        np.stack([few] * 3, axis=-1), np.array([0, 0]), np.array([0, 0]), {"true": few}, {"vanilla": few}, places
-    ).save(cell)
-    seal(cell)
-    text = registry.get("html")(Run(tmp_path))
-    view = page_data(text)["cells"][0]["gallery"]
+    view = gallery(tmp_path, {"vanilla": np.zeros((2, 4, 4))}, places=[1, 3])
     assert view["scores"]["true"]["vanilla"]["energy"] == [0.5, 0.4]
     assert view["names"] == ["image 2", "image 4"]
-    assert "2 evenly spaced images of 4, not hand-picked" in " ".join(text.split())
-    write_values(tmp_path / "about.json", asdict(run.about) | {"samples": {"my scans": ["a/1.png", "b/<3>.png"]}})
-    assert page_data(registry.get("html")(Run(tmp_path)))["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
+    assert "2 evenly spaced images of 4, not hand-picked" in " ".join((tmp_path / "index.html").read_text().split())
+    run = replace_name(tmp_path, "x", "x")
+    text = report(change_about(run, samples={"my scans": ["a/1.png", "b/<3>.png"]}), "html")
+    assert page_data(text)["cells"][0]["gallery"]["names"] == ["a/1.png", "b/<3>.png"]
 
 
 def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):
-    write_xai_tris(tmp_path)
-    folder = tmp_path / "cells" / "linear-uncorrelated-000" / "snapshots"
+    run = write_xai_tris(tmp_path)
+    folder = tmp_path / CELL / "snapshots"
     folder.mkdir()
     for k in range(1, 201):
         (folder / f"step-{100 * k:08d}.safetensors").write_bytes(save({"diagonal": np.full((2, 3, 3), k / 2)}))
-    seal(folder.parent)
-    history = training_history(Run(tmp_path), "linear", "uncorrelated")
+    history = page_data(report(run, "html"))["cells"][0]["training"]
     frames = history["frames"]
     assert len(frames["steps"]) == 60
     assert (frames["steps"][0], frames["steps"][-1], frames["top"]) == (100, 20000, 200)
@@ -304,8 +279,97 @@ def test_frames_are_evenly_spaced_and_share_one_scale(tmp_path):
 
 
 def test_variants_have_a_table_and_higher_controls_are_marked(tmp_path):
-    run = write_clevr(tmp_path, {"agop-global": [0.3, 0.4], "centre": [0.5, 0.5], "mean-mask": [0.1, 0.1]})
-    text = registry.get("html")(run)
-    assert table_views(run)[1].title.endswith("variants, on the first 2 images")
-    assert "▲" in text
+    run = write_clevr(tmp_path, {"agop-global": [0.3, 0.31], "centre": [0.9, 0.9], "mean-mask": [0.1, 0.1]})
+    text = report(run, "html")
+    assert re.search(r"<h3 .*variants, on the first 2 images</h3>", text)
+    assert lines(text, "iou")["clevr-xai / drawn"][0] == {"agop-global": "★", "centre": "▲"}
     assert page_data(text)["variants"] == ["integrated-gradients@black"]
+
+
+def fitted(model, shape=(3, 12, 12), **options):
+    return agop.fit(model, [zoo.images(9, shape=shape)], only_correct=False, progress=False, **options)
+
+
+def add_prior(cell, prior, model=None):
+    """The prior, and the model's weights, as files of a cell."""
+    prior.save(cell / "agop.safetensors")
+    if model is not None:
+        save_file(model.state_dict(), cell / "checkpoint.safetensors")
+
+
+def eigenvectors(text):
+    """Pictures and shares of the page's eigenvectors."""
+    section = text[text.index('id="eigenvectors"') :].split("</section>")[0]
+    panels = re.findall(r'<img[^>]*src="data:image/\w+;base64,([^"]*)".*?<figcaption>([\d.]+) %', section, re.DOTALL)
+    pictures = [np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))).astype(int) for data, _ in panels]
+    return pictures, [float(share) for _, share in panels]
+
+
+def signed(vector):
+    """The picture (H,W,3) of a signed vector (C,H,W), its largest absolute value bright."""
+    scaled = 0.5 + 0.5 * vector / vector.flatten()[vector.abs().argmax()]
+    return (255 * scaled).round().movedim(0, -1).expand(-1, -1, 3).numpy()
+
+
+def test_filters_are_the_eigenvectors_of_the_first_cell(tmp_path):
+    write_xai_tris(tmp_path, seeds=1, scenarios=("linear", "xor"))
+    model = zoo.build("plain")
+    prior = fitted(model)
+    for name in (CELL, "cells/linear-correlated-000"):
+        add_prior(tmp_path / name, prior, model)
+    text = report(tmp_path, "html")
+    assert "What the first layer looks for" in text
+    pictures, percents = eigenvectors(text)
+    weight = model.body[0].weight.detach().double().flatten(1)
+    values, vectors = torch.linalg.eigh(weight.T @ prior.patch_matrix @ weight)
+    assert percents == pytest.approx(100 * (values.flip(0) / values.sum())[:6].numpy(), rel=0.06)
+    for picture, vector in zip(pictures, vectors.T.flip(0), strict=False):
+        assert np.abs(picture - signed(vector.reshape(3, 3, 3))).max() <= 1
+
+
+def test_eigenimages_need_no_weights_and_come_with_the_residual_share(tmp_path):
+    write_evaluation(tmp_path, {"random": [0.1, 0.2]}, "my scans")
+    prior = fitted(agop.bench.CNN8by8(), (1, 8, 8), rank=5)
+    add_prior(tmp_path / "cells" / "my scans-given-000", prior)
+    text = report(tmp_path, "html")
+    _, _, vectors = torch.linalg.svd(prior.sketch_rows.flatten(1), full_matrices=False)
+    assert np.abs(eigenvectors(text)[0][0] - signed(vectors[0].reshape(1, 8, 8))).max() <= 1
+    assert f"residual share {100 * prior.residual_share:.3g} %" in text
+    assert "What the first layer looks for" not in text
+
+
+def without_parts(cell):
+    model = zoo.build("plain")
+    add_prior(cell, fitted(model, patches=False), model)
+
+
+def without_weights(cell):
+    add_prior(cell, fitted(zoo.build("plain")))
+
+
+def at_tokens(cell):
+    model = zoo.build("attention")
+    add_prior(cell, fitted(model, layer="block.norm1"), model)
+
+
+def with_groups(cell):
+    model = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3), nn.ReLU(), nn.Flatten(), nn.Linear(600, 3))
+    add_prior(cell, fitted(model), model)
+
+
+@pytest.mark.parametrize("change", [lambda cell: None, without_parts, without_weights, at_tokens, with_groups])
+def test_runs_without_filters_and_sketch_have_no_panel(tmp_path, change):
+    write_xai_tris(tmp_path, seeds=1, scenarios=("linear",))
+    change(tmp_path / CELL)
+    assert 'id="eigenvectors"' not in report(tmp_path, "html")
+
+
+@pytest.mark.parametrize("name", ["patch_matrix", "sketch"])
+def test_parts_that_are_not_finite_raise(tmp_path, name):
+    write_xai_tris(tmp_path, seeds=1, scenarios=("linear",))
+    model = zoo.build("plain")
+    prior = fitted(model, rank=4)
+    getattr(prior, name)[0, 0] = torch.nan
+    add_prior(tmp_path / CELL, prior, model)
+    message = error_of("report", tmp_path, folder=tmp_path)
+    assert re.search(r"agop.safetensors is damaged .*: delete", message)

@@ -1,12 +1,12 @@
-"""Example for `agop app` without a model: a small trained network, its AGOP file and three images. See `make.py`."""
+"""The example of `agop app`: a small trained network, its AGOP file and three images (docs/make_app_example.py)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from agop.model.weights import load_weights
-from agop.networks import CNN8by8
+from agop.bench.networks import CNN8by8
+from agop.model.load import load_weights
 
 FOLDER = Path(__file__).parent
 WEIGHTS, PRIOR, NAMES = FOLDER / "network.safetensors", FOLDER / "agop.safetensors", FOLDER / "names.txt"

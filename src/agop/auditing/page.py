@@ -1,0 +1,193 @@
+"""Files of an audit: index.html, one self-contained page, and the tables and heat maps for other tools."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from scipy import ndimage
+from torch import Tensor
+
+from agop.auditing.reliance import Reliance
+from agop.evaluation.select import COLUMNS
+from agop.images.overlays import Picture, data_uri, heat, pixels, signed_picture
+from agop.io import write_atomically
+from agop.tables import Table
+from agop.web import environment, scripts, styles
+
+if TYPE_CHECKING:
+    from agop.auditing.findings import Audit, Finding
+
+# Classes whose maps are shown, the most concentrated ones.
+MOST_CLASSES = 24
+
+
+def reliance_view(reliance: Reliance) -> dict[str, Any]:
+    """Sentences, maps of the classes, patterns, and how many classes aren't shown."""
+    shown, filters = list(reliance.concentrations)[:MOST_CLASSES], reliance.filters
+    return {
+        "consistency": reliance.consistency.sentence,
+        "classes": [
+            {
+                "picture": data_uri(heat(np.asarray(reliance.maps[index]))),
+                "name": reliance.class_names[index],
+                "text": str(reliance.concentrations[index]),
+            }
+            for index in shown
+        ],
+        "hidden": len(reliance.concentrations) - len(shown),
+        "shared": reliance.shared.sentences(reliance.class_names),
+        "filters": [
+            {"picture": data_uri(signed_picture(vector)), "name": percent}
+            for vector, percent in (() if filters is None else zip(filters.vectors, filters.percents, strict=True))
+        ],
+        "layer": reliance.layer,
+    }
+
+
+# Images that contain a pattern most and least, and the least side of a picture on the page.
+_SHOWN, _SIDE = 6, 112
+_OUTLINE = (0, 255, 255)
+
+
+def page(audit: Audit) -> str:
+    """The whole page as HTML."""
+    compared = () if audit.comparison is None else audit.comparison.rows
+    return (
+        environment(__package__)
+        .get_template("page.html")
+        .render(
+            styles=styles(__package__, "audit"),
+            scripts=scripts(__package__),
+            audit=audit,
+            verdict=_verdict(audit),
+            tried=_tried(audit),
+            findings=[_view(audit, finding) for finding in audit.findings],
+            others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
+            reliance=None if audit.reliance is None else reliance_view(audit.reliance),
+            selection=audit.selection,
+            selection_columns=COLUMNS,
+        )
+    )
+
+
+def _verdict(audit: Audit) -> str:
+    """The answer in one sentence."""
+    if audit.at_chance:
+        return "Nothing was tried: the model is at chance."
+    if not audit.findings:
+        return "No shortcut found."
+    count = len(audit.findings)
+    return (
+        f"{count} findings: check which are shortcuts." if count > 1 else "1 finding: check whether it is a shortcut."
+    )
+
+
+def _tried(audit: Audit) -> list[dict[str, Any]]:
+    """What was proposed of each kind, how much of it was tested and found, and the widest gap."""
+    kinds = dict.fromkeys(row["kind"] for row in audit.table)
+    rows = {kind: [row for row in audit.table if row["kind"] == kind] for kind in kinds}
+    return [
+        {
+            "kind": kind,
+            "proposed": sum(row["stage"] == "screening" for row in own),
+            "tested": sum(row["stage"] == "test" for row in own),
+            "found": sum(finding.kind == kind for finding in audit.findings),
+            "widest": max((row for row in own if row["stage"] == "screening"), key=lambda row: row["gap"]),
+        }
+        for kind, own in rows.items()
+    ]
+
+
+def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]:
+    """What a finding's article shows. `own` is False for a finding of the other model, whose prior isn't here."""
+    images, contained = finding.ranked, finding.contained
+    low, high = ([float(end)] * images.shape[1] for end in (images.min(), images.max()))
+    pictures = [
+        {"uri": _uri(pixels(images[[place]], low, high)[0], finding.region),
+         "name": contained.pictures[place], "score": float(contained.scores[place])}
+        for place in (*range(_SHOWN), *range(-_SHOWN, 0))
+    ]  # fmt: skip
+    diagonals = None if audit.prior is None or not own else audit.prior.class_diagonals
+    saliency = None if diagonals is None else diagonals[finding.class_index].sum(dim=0).sqrt().nan_to_num()
+    return {
+        "finding": finding,
+        "title": finding.kind.capitalize(),
+        "name": audit.class_names[finding.class_index],
+        "map": None if saliency is None else _uri(heat(np.asarray(saliency)), finding.region),
+        "most": pictures[:_SHOWN],
+        "least": pictures[_SHOWN:],
+    }
+
+
+def _uri(picture: Picture, region: Tensor | None) -> str:
+    """The picture, enlarged to at least 112 pixels with sharp pixels, with the region's outline."""
+    factor = max(1, -(-_SIDE // min(picture.shape[:2])))
+    large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
+    if region is not None:
+        inside = region.numpy().repeat(factor, axis=0).repeat(factor, axis=1)
+        large[inside & ~ndimage.binary_erosion(inside, np.ones((5, 5)))] = _OUTLINE
+    return data_uri(large)
+
+
+_PICTURE_COLUMNS = ("picture", "class", "finding", "score", "contains")
+_FINDING_COLUMNS = (
+    "finding", "kind", "class_index", "class", "top", "left", "bottom", "right", "effect", "low", "high", "control",
+    "prevalence", "sentence", "next_steps",
+)  # fmt: skip
+
+
+def write_exports(folder: Path, findings: Sequence[Finding], names: Sequence[str]) -> None:
+    """Write findings.csv, pictures.csv, pictures.jsonl and heatmaps/. Heat maps of an earlier audit are removed."""
+    rows: list[list[Any]] = [
+        [
+            number, each.kind, each.class_index, names[each.class_index], *(each.box or ("",) * 4), each.effect,
+            *each.interval, each.control, each.prevalence, each.sentence, each.next_steps,
+        ]
+        for number, each in enumerate(findings, 1)
+    ]  # fmt: skip
+    write_atomically(folder / "findings.csv", _bytes(Table(_FINDING_COLUMNS, rows).csv()))
+    entries = [entry for number, finding in enumerate(findings, 1) for entry in _entries(number, finding, names)]
+    cells = [[entry[name] for name in _PICTURE_COLUMNS] for entry in entries]
+    write_atomically(folder / "pictures.csv", _bytes(Table(_PICTURE_COLUMNS, cells).csv()))
+    maps = (saliency for finding in findings for saliency in finding.maps)
+    for entry, saliency in zip(entries, maps, strict=True):
+        write_atomically(folder / entry["heatmap"], _png(saliency))
+    current = {Path(entry["heatmap"]).name for entry in entries}
+    for path in (folder / "heatmaps").glob("finding*-*.png"):
+        if path.name not in current:
+            path.unlink()
+    write_atomically(folder / "pictures.jsonl", "".join(f"{json.dumps(entry)}\n" for entry in entries).encode())
+
+
+def _entries(number: int, finding: Finding, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A JSON object per image of a finding, those that contain it most first."""
+    contained = finding.contained
+    columns = zip(contained.pictures, contained.scores.tolist(), contained.contains.tolist(), strict=True)
+    for place, (picture, score, contains) in enumerate(columns, 1):
+        yield {
+            "picture": picture,
+            "class": names[finding.class_index],
+            "finding": number,
+            "score": round(score, 4),
+            "contains": contains,
+            "heatmap": f"heatmaps/finding{number}-{place:04}.png",
+        }
+
+
+def _png(saliency: Tensor) -> bytes:
+    """A map (H,W) as gray levels, 255 at its maximum."""
+    levels = 255 * saliency.double() / saliency.max().clamp_min(1e-30)
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(levels.round().clamp(0, 255), dtype=np.uint8)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _bytes(table: str) -> bytes:
+    # A file name that isn't UTF-8 keeps its bytes.
+    return table.encode(errors="surrogateescape")

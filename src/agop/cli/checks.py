@@ -1,0 +1,193 @@
+"""Checks before a long pass: images, class folders, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from agop.errors import InputError, warn
+from agop.processes import torchrun_rank
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from agop.images.files import ImageFolder
+    from agop.images.preprocessing import Preprocessing
+
+# Images to look at, spread over the folder, and images read at once. `fit` decides how many are in the model at once.
+_IMAGES, READ_BATCH = 128, 32
+# Images that are enlarged by this factor or more: the model was probably trained at their own size.
+_ENLARGED = 2
+# Images from which an accuracy is compared with chance.
+_CHANCE_IMAGES = 20
+
+
+def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> ImageFolder:
+    """The images of class folders; images without labels if they aren't needed and not all images are in folders."""
+    from agop.images.files import ClassFolders, ImageFolder
+    from agop.images.preprocessing import SUFFIXES
+
+    if all_samples and data.is_dir() and any(path.suffix.lower() in SUFFIXES for path in data.iterdir()):
+        return ImageFolder(data, preprocessing)
+    try:
+        return ClassFolders(data, preprocessing)
+    except InputError as error:
+        raise InputError(f"{error}, or pass --all-samples to count images without labels") from None
+
+
+def look_at(
+    images: ImageFolder,
+    model: nn.Module,
+    *,
+    all_samples: bool,
+    names: Path | None,
+    size: str | None,
+    batch_size: int | None,
+    weights: Path | None,
+    force: bool,
+) -> tuple[ImageFolder, int]:
+    """The images and the model's number of classes, after all checks. The options are those of `agop fit`.
+
+    If all samples count, folders that don't match the classes are ignored, and the images have no labels.
+    """
+    from agop.images.files import ClassFolders, ImageFolder, class_names
+
+    if size is None:
+        _reject(enlargement(images), force)
+    classes = _count_classes(model, images, batch_size)
+    if names is not None and isinstance(images, ClassFolders):
+        images = images.with_classes(class_names(None, names, classes), classes)
+    if not all_samples:
+        _reject(wrong_folders(images, classes, ", or --all-samples to ignore labels"), force)
+        _reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
+    elif len(images.classes) not in (0, classes):
+        _warn(f"{_mismatch(images, classes)}: images are counted without labels")
+        images = ImageFolder(images.folder, images.preprocessing)
+    return images, classes
+
+
+def _reject(problem: str, force: bool) -> None:
+    """Raise if there is a problem; warn instead with `force`."""
+    if problem and not force:
+        raise InputError(f"{problem} (--force fits anyway)")
+    if problem:
+        _warn(problem)
+
+
+def enlargement(images: ImageFolder) -> str:
+    """A problem if the images are much smaller than the model's input, else ""."""
+    height, width = images.preprocessing.size
+    sizes = _sizes(images)
+    if not sizes or median(max(height / rows, width / columns) for rows, columns in sizes) < _ENLARGED:
+        return ""
+    rows, columns = (int(median(sides)) for sides in zip(*sizes, strict=True))
+    return (
+        f"the images are about {rows}×{columns}, and would be enlarged to {height}×{width}: pass the size used in "
+        f"training, --size {rows}x{columns} or --size {height}x{width}"
+    )
+
+
+def mixed_sizes(images: ImageFolder) -> str:
+    """A note if images have different sizes, else ""."""
+    sizes = sorted(set(_sizes(images)), key=lambda size: size[0] * size[1])
+    if len(sizes) < 2:
+        return ""
+    smallest, largest, size = (
+        f"{rows}×{columns}" for rows, columns in (sizes[0], sizes[-1], images.preprocessing.size)
+    )
+    return f"the images have different sizes, {smallest} to {largest}: all are scaled and cropped to {size}"
+
+
+def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str:
+    """A problem if the number of class folders isn't that of the model's classes, else ""."""
+    from agop.images.files import class_folders
+
+    if len(images.classes) == classes:
+        return ""
+    fix = (
+        "pass a folder with one folder per class, in the order of the classes, or --names FILE with the names of all "
+        f"classes{other_fix}"
+    )
+    inside = [images.folder / name for name in images.classes]
+    matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]
+    if matching:
+        fix = f"did you mean {' or '.join(matching[:3])}, with {classes} folders?"
+    return f"{_mismatch(images, classes)}: {fix}"
+
+
+def chance(correct: int, seen: int, classes: int, images: ImageFolder, weights: Path | None) -> str:
+    """A problem if the accuracy is like chance, else ""."""
+    from agop.model.outputs import like_chance
+
+    if seen < _CHANCE_IMAGES or not like_chance(correct / seen, classes):
+        return ""
+    forgotten = "did you forget --weights, " if weights is None else ""
+    return (
+        f"the model classifies {100 * correct / seen:.0f} % of {seen:,} images correctly, hardly better than chance "
+        f"for {classes} classes: {forgotten}are size, mean and std as in training, and are the class folders "
+        f"{_listed(images.classes)} its classes 0, 1, … in this order?"
+    )
+
+
+def _warn(message: str) -> None:
+    """Warn, under torchrun only on rank 0."""
+    if torchrun_rank()[0] == 0:
+        warn(message)
+
+
+def _mismatch(images: ImageFolder, classes: int) -> str:
+    names = images.classes
+    folders = f"{len(names)} class folder{'' if len(names) == 1 else 's'} ({_listed(names)})"
+    return f"{images.folder} has {folders}, the model {classes} classes"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _sizes(images: ImageFolder) -> list[tuple[int, int]]:
+    """Height and width of some images, spread over the folder, from their headers."""
+    from PIL import Image
+
+    sizes = []
+    for path, _ in images.spread(_IMAGES).files:
+        # An image that can't be read is reported when its pixels are read.
+        with suppress(OSError, Image.DecompressionBombError, ValueError, SyntaxError), Image.open(path) as image:
+            sizes.append((image.height, image.width))
+    return sizes
+
+
+def _count_classes(model: nn.Module, images: ImageFolder, batch_size: int | None) -> int:
+    """Number of the model's classes, from the first images that can be read."""
+    from agop.model.outputs import class_count
+
+    for inputs, _ in images.batches(batch_size or READ_BATCH):
+        return class_count(_logits(model, inputs, batch_size))
+    raise InputError(f"none of the {len(images)} files in {images.folder} could be read as an image")
+
+
+def _count_correct(model: nn.Module, images: ImageFolder, batch_size: int | None) -> tuple[int, int]:
+    """How many of some images, spread over the class folders, are classified correctly, and their number."""
+    from agop.model.outputs import predicted
+
+    correct = seen = 0
+    for inputs, labels in images.spread(_IMAGES).batches(batch_size or READ_BATCH):
+        if seen and batch_size is not None and len(inputs) < batch_size:
+            continue  # an exported model may take full batches only
+        correct += int(predicted(_logits(model, inputs, batch_size)).eq(labels).sum())
+        seen += len(inputs)
+    return correct, seen
+
+
+def _logits(model: nn.Module, inputs: Tensor, batch_size: int | None) -> Tensor:
+    """Logits (N,K) on the CPU, with as many images at once as in the pass that follows."""
+    import torch
+
+    from agop.model.probe import probing, rows_for
+
+    parts = torch.split(inputs, rows_for(inputs, batch_size, model))
+    with probing(model) as probe:
+        return torch.cat([probe.logits(part).cpu() for part in parts])

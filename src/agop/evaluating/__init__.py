@@ -1,1 +1,0 @@
-"""Methods × metrics on images with masks: one scoring loop for users and benches."""

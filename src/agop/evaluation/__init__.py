@@ -1,0 +1,3 @@
+"""Methods × metrics on images with masks: one scoring loop for users and benches."""
+
+from __future__ import annotations

@@ -1,0 +1,133 @@
+"""evaluate(): methods scored against masks on a user's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agop import methods as all_methods
+from agop import metrics as all_metrics
+from agop.errors import InputError
+from agop.evaluation.scoring import Entry, accuracy, score
+from agop.evaluation.table import Evaluation, gallery
+from agop.explanation import Methods, methods_by_name, references_for
+from agop.images.overlays import pixels
+from agop.methods import Method
+from agop.methods.base import missing_layer
+from agop.methods.controls import FIXED_MAPS
+from agop.model.layers import Layer
+from agop.model.outputs import CONTRAST, PREDICTED, Target, check_output, labels_for
+from agop.prior.agop import AGOP
+from agop.processes import track
+from agop.report.folder import spread
+
+
+def evaluate(
+    model: nn.Module,
+    images: Tensor,
+    masks: Tensor,
+    methods: Methods | None = None,
+    prior: AGOP | None = None,
+    metrics: str | Sequence[str] | None = None,
+    target: Target = None,
+    layer: Layer = None,
+    batch_size: int | None = None,
+    *,
+    signed: bool = False,
+    steps: int | None = None,
+    labels: Tensor | None = None,
+    controls: bool = True,
+    references: Tensor | None = None,
+    output: str = PREDICTED,
+) -> Evaluation:
+    """Scores of methods on images (N,C,H,W) with masks (N,H,W).
+
+    Args:
+        model: A torch.nn.Module that returns logits.
+        images: Images (N,C,H,W).
+        masks: Masks (N,H,W): boolean, 0/1, or with `signed` −1/0/1.
+        methods: Names or agop.methods objects; by default every method that can run.
+        prior: The AGOP of the model, for methods that need one.
+        metrics: Names of metrics; by default every metric without optional dependencies.
+        target: As in `explain`.
+        layer: As in `explain`, for methods that take one.
+        batch_size: As in `explain`.
+        signed: Accept signed masks.
+        steps: Number of steps of deletion, insertion and srg.
+        labels: Classes (N,); with them the accuracy is reported, too.
+        controls: Score two maps that don't depend on the model beside the methods: a blob in the centre, and the mean
+            mask.
+        references: Other images (M,C,H,W), for example from the training data, for methods and metrics that take some.
+        output: As in `explain`.
+
+    Returns:
+        An `Evaluation`: prints as a table; `scores` (N,) by method and metric, NaN where undefined; `save` writes a run
+        folder for `agop report`.
+
+    Raises:
+        InputError: For wrong arguments, before any method runs.
+        PriorError: If the prior doesn't fit the images.
+
+    Example:
+        result = agop.evaluate(model, images, masks, ["agop", "gradcam"], prior)
+        print(result)
+    """
+    check_output(output)
+    by_name = methods_that_run(methods, prior, references, images)
+    names = [metrics] if isinstance(metrics, str) else all_metrics.default_names() if metrics is None else metrics
+    metric_list = [all_metrics.get(name) for name in names]
+    if not metric_list:
+        raise InputError("there are no metrics: name at least one, or omit metrics=")
+    masks = checked_masks(masks, images)
+    classes = None if labels is None else labels_for(labels, len(images))
+    if prior is not None:
+        prior.check(model, images)  # now, not after the methods that run without one
+    if controls:
+        by_name |= {name: control(masks > 0) for name, control in FIXED_MAPS.items() if name not in by_name}
+    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
+    kind, places = "signed" if signed else "true", spread(len(images))
+    results = tuple(
+        score(
+            model, images, {kind: masks}, track(entries.items(), "evaluating"), metric_list, places,
+            target=target, batch_size=batch_size, signed=signed, steps=steps, references=references,
+            output=output,
+        )
+    )  # fmt: skip
+    few = images[places]
+    truth = {kind: masks[places].float() if signed else masks[places] != 0}
+    maps = {result.method: result.maps for result in results}
+    samples = gallery(model, few, pixels(few), truth, maps, None if classes is None else classes[places], places)
+    correct = None if classes is None else accuracy(model, images, classes)
+    return Evaluation(results, samples, prior, kind, correct, steps, output_notes(output))
+
+
+def methods_that_run(
+    methods: Methods | None, prior: AGOP | None, references: Tensor | None, images: Tensor
+) -> dict[str, Method]:
+    """Configured methods by name; by default all that can run with the prior and the references for these images."""
+    if methods is None:
+        methods = all_methods.runnable(prior, with_references=references is not None)
+    by_name = methods_by_name(methods)
+    for method in by_name.values():
+        if method.needs_references:
+            references_for(method.name, references, prior, images)
+    return by_name
+
+
+def output_notes(output: str) -> tuple[str, ...]:
+    """A line below the table unless the maps are made of gradients of logits."""
+    return ("Gradients are those of the contrast, the log-odds of the class.",) if output == CONTRAST else ()
+
+
+def checked_masks(values: Any, images: Tensor) -> Tensor:
+    """The masks as a tensor. Raises unless there is one (H,W) per image (N,C,H,W)."""
+    masks = torch.as_tensor(values)
+    expected = (len(images), *images.shape[2:])
+    if masks.shape != expected:
+        raise InputError(
+            f"masks have shape {tuple(masks.shape)}, images {tuple(images.shape)}: pass one mask per image, {expected}"
+        )
+    return masks

@@ -1,1 +1,0 @@
-"""explain(): runs a method on a batch of images."""

@@ -1,0 +1,164 @@
+"""Faithfulness: does the prediction change with the map's pixels?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agop.errors import InputError
+from agop.metrics.base import MOST_STEPS, defined, metric
+from agop.model.outputs import Target, probabilities, target_indices
+from agop.model.probe import Probe, check_images, probing, rows_for
+
+# Default number of steps of srg, at most.
+_SRG_STEPS = 8
+
+
+@metric("Del", higher_is_better=False, needs_model=True)
+def deletion(
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target = None,
+    steps: int | None = None,
+    *,
+    fill: float = 0.0,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Area (N,) under the target's softmax probability as pixels are set to `fill` in `steps` steps.
+
+    Example:
+        scores = agop.metrics.deletion(model, images, maps)
+
+    Petsiuk et al., "RISE: Randomized Input Sampling for Explanation of Black-box Models", 2018.
+    """
+    return _areas(model, images, maps, target, steps, fill, False, batch_size)
+
+
+@metric("Ins", higher_is_better=True, needs_model=True)
+def insertion(
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target = None,
+    steps: int | None = None,
+    *,
+    fill: float = 0.0,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Area (N,) under the target's softmax probability as pixels are restored from `fill` in `steps` steps.
+
+    Example:
+        scores = agop.metrics.insertion(model, images, maps)
+
+    Petsiuk et al., "RISE: Randomized Input Sampling for Explanation of Black-box Models", 2018.
+    """
+    return _areas(model, images, maps, target, steps, fill, True, batch_size)
+
+
+@metric("SRG", bounds=(-1.0, 1.0), needs_model=True)
+def srg(
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target = None,
+    steps: int | None = None,
+    *,
+    references: Tensor | None = None,
+    fill: float | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Insertion minus deletion (N,), in at most 8 steps, with the pixels of reference images as the fill.
+
+    Unlike zero, the fill isn't the baseline of a method. `references` (M,C,H,W) are other images, for example from the
+    training data: the same `draws` of them fill every image. Without them, an image is filled with its own pixels in
+    random order. With a number as `fill`, for example 0, every pixel gets that number instead.
+
+    Example:
+        scores = agop.metrics.srg(model, images, maps)
+
+    Blücher et al., "Decoupling Pixel Flipping and Occlusion Strategy for Consistent XAI Benchmarks", 2024.
+    """
+    generator = torch.Generator("cpu").manual_seed(seed)
+    steps = min(_SRG_STEPS, images[0, 0].numel()) if steps is None else steps
+    gains = []
+    for _ in range(draws if fill is None else 1):
+        filling = _fill(images, references, generator) if fill is None else fill
+        inserted, deleted = (
+            _areas(model, images, maps, target, steps, filling, inserting, batch_size) for inserting in (True, False)
+        )
+        gains.append(inserted - deleted)
+    return torch.stack(gains).mean(dim=0)
+
+
+def _areas(
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target,
+    steps: int | None,
+    fill: float | Tensor,
+    inserting: bool,
+    batch_size: int | None,
+) -> Tensor:
+    """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
+
+    The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one
+    pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels. A changed pixel gets
+    the value `fill`, a number or (N,C,H,W).
+    """
+    check_images(images)
+    maps = torch.as_tensor(maps)
+    if maps.shape != (len(images), *images.shape[2:]):
+        raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
+    pixels = maps[0].numel()
+    steps = min(pixels, MOST_STEPS) if steps is None else steps
+    if not 1 <= steps <= pixels:
+        raise InputError(f"steps is {steps}: give 1 to {pixels}, the number of pixels")
+    # Number of changed pixels after each step.
+    cuts = (torch.arange(steps + 1) * pixels / steps).round().long()
+    rows, targets = rows_for(images, batch_size, model), target_indices(target, len(images))
+    # A pixel's rank is its place in the order of change.
+    ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
+    scores = []
+    with probing(model) as probe:
+        for start in range(0, len(images), rows):
+            part = slice(start, start + rows)
+            part_targets = None if targets is None else targets[part]
+            placed = probe.placed(images[part])
+            filled = probe.placed(fill[part]) if isinstance(fill, Tensor) else fill
+            curve = _curve(probe, placed, ranks[part].to(placed.device), part_targets, cuts, filled, inserting, rows)
+            scores.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
+    return torch.where(defined(maps).cpu(), torch.cat(scores), torch.nan)
+
+
+def _curve(
+    probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float | Tensor,
+    inserting: bool, rows: int,
+) -> Tensor:  # fmt: skip
+    """Target probabilities (steps+1,N). As many cuts share a pass as `rows` allows."""
+    logits = probe.logits(images)
+    targets = probe.checked(targets, logits)
+    cuts_per_pass, curve = max(1, rows // len(images)), []
+    for some in torch.split(cuts.to(images.device), cuts_per_pass):
+        changed = ranks < some.reshape(-1, 1, 1, 1, 1)
+        batch = torch.where(changed == inserting, images, fill).flatten(0, 1)
+        scores = probabilities(probe.logits(batch).double())
+        curve.append(scores.gather(1, targets.repeat(len(some))[:, None]).reshape(len(some), -1))
+    return torch.cat(curve)
+
+
+def _fill(images: Tensor, references: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Fill (N,C,H,W): a reference image for all, or each image with its pixels in the same random order."""
+    if references is None:
+        order = torch.randperm(images[0, 0].numel(), generator=generator).to(images.device)
+        return images.flatten(2)[:, :, order].reshape(images.shape)
+    if not len(references) or references.shape[1:] != images.shape[1:]:
+        shapes = f"references have shape {tuple(references.shape)}, images {tuple(images.shape)}"
+        raise InputError(f"{shapes}: give at least one image of the same size")
+    chosen = references[int(torch.randint(len(references), (), generator=generator))]
+    return chosen.to(images.device, images.dtype).expand_as(images)

@@ -1,1 +1,0 @@
-"""Image files and folders, their preprocessing, and overlays of maps."""

@@ -1,0 +1,292 @@
+"""Accumulator: running sums that become an AGOP.
+
+Shapes: N samples, G groups (the classes, or one group of all samples), images (C,H,W), D channels of a layer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from agop.errors import InputError, NoSamplesError
+from agop.prior.sketch import Sketch
+
+# Values in float64 at once: they stay in the cache, whatever the batch size.
+_CHUNK_VALUES = 2**17
+# Matrices per class take up to 128 MiB: 28 classes of a patch embedding with 768 channels, 4,096 of 64 filters.
+_MOST_BYTES = 2**27
+# Σ_p δ_p δ_pᵀ (D,D) in float64 of the samples of each group.
+PatchSums = dict[int, Tensor]
+
+
+class Accumulator:
+    """Sums of squared gradients, float64 (G,C,H,W), and counts (G,), for G groups of samples.
+
+    With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
+    the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
+    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, `moments` (2,C,H,W)
+    the sums of the images and of their squares; both are None unless all samples have them. With a rank there is a
+    `sketch` of the gradients.
+    """
+
+    def __init__(self, per_class: bool = False, rank: int = 0) -> None:
+        self.per_class, self.rank = per_class, rank
+        self.sums: Tensor | None = None
+        self.counts: Tensor | None = None
+        self.patches: Tensor | None = None
+        self.layer: str | None = None
+        self.moments: Tensor | None = None
+        self.sketch = Sketch(rank) if rank else None
+        self.classes = 0
+        self.skipped = self.labelled = self.correct = 0
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Accumulator:
+        """The accumulator that returned this `state_dict`."""
+        sums = cls(state["per_class"], state["rank"])
+        sums.load_state_dict(state)
+        return sums
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return 0 if self.counts is None else int(self.counts.sum())
+
+    def check(self, classes: int, shape: torch.Size) -> None:
+        """Raise if gradients of this shape (C,H,W) and number of classes can't be added to the earlier ones."""
+        if self.sums is not None and (self.sums.shape[1:] != shape or self.classes != classes):
+            raise InputError(
+                f"gradients of shape {tuple(shape)} with {classes} classes don't match the previous ones, "
+                f"of shape {tuple(self.sums.shape[1:])} with {self.classes} classes"
+            )
+
+    def groups(self, classes: Tensor) -> Tensor:
+        """The group of each sample, on the CPU, from its class."""
+        return classes.cpu() if self.per_class else torch.zeros(len(classes), dtype=torch.long)
+
+    def update(
+        self,
+        gradients: Tensor,
+        classes: Tensor,
+        class_count: int,
+        patches: PatchSums | None = None,
+        images: Tensor | None = None,
+    ) -> None:
+        """Add gradients (N,C,H,W) of samples with these classes (N,), their sums of the patch matrix and images."""
+        shape = gradients.shape[1:]
+        sums, counts = self._sums_for(class_count, shape, gradients.device)
+        groups = self.groups(classes)
+        if len(groups):
+            first = self.count == 0
+            complete = patches is not None and (first or self.patches is not None)
+            self.patches = _add_patch_sums(self.patches, patches, len(counts)) if patches and complete else None
+            self.moments = _total(self.moments, None if images is None else moment_sums(images), first)
+        if self.sketch is not None:
+            self.sketch.update(gradients)
+        rows = max(1, 2 * _CHUNK_VALUES // shape.numel())
+        for part, group in zip(torch.split(gradients, rows), torch.split(groups, rows), strict=True):
+            # float64: a float32 sum of many small squares loses its tail.
+            squares = part.to(sums.device, torch.float64).square_()
+            if self.per_class:
+                sums.index_add_(0, group.to(sums.device), squares)
+            else:
+                sums[0].add_(squares.sum(dim=0))
+        counts += torch.bincount(groups, minlength=len(counts))
+
+    def merge(self, other: Accumulator) -> Accumulator:
+        """A new accumulator with the samples of both, which have the same options."""
+        merged = Accumulator(self.per_class, self.rank)
+        merged.layer = self.layer or other.layer
+        merged.skipped = self.skipped + other.skipped
+        merged.labelled, merged.correct = self.labelled + other.labelled, self.correct + other.correct
+        for part in (self, other):
+            if part.sums is not None and part.counts is not None:
+                sums, counts = merged._sums_for(part.classes, part.sums.shape[1:], part.sums.device)
+                if part.count:
+                    first = merged.count == 0
+                    merged.patches = _total(merged.patches, part.patches, first)
+                    merged.moments = _total(merged.moments, part.moments, first)
+                sums += part.sums
+                counts += part.counts
+        if self.sketch is not None and other.sketch is not None:
+            merged.sketch = self.sketch.merge(other.sketch)
+        return merged
+
+    def sync(self) -> Accumulator:
+        """A new accumulator with the samples of all ranks under torch.distributed, else a copy.
+
+        A collective: every rank must call it, also one without samples.
+        """
+        total = self.merge(Accumulator(self.per_class, self.rank))
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            total._reduce(dist.get_world_size())
+        return total
+
+    def _reduce(self, world_size: int) -> None:
+        """Replace the sums by those of all ranks. A rank without samples has no shape yet."""
+        on_gpu = "nccl" in str(dist.get_backend())
+        device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
+        own = {
+            "classes": self.classes,
+            "shape": None if self.sums is None else self.sums.shape[1:],
+            "samples": self.count,
+            "patches": (self.layer, None if self.patches is None else self.patches.shape),
+            "moments": self.moments is not None,
+        }
+        ranks: list[Any] = [None] * world_size
+        dist.all_gather_object(ranks, own)
+        for rank in ranks:
+            if rank["shape"] is not None:
+                self._sums_for(rank["classes"], rank["shape"], device)
+        numbers = torch.tensor([self.skipped, self.labelled, self.correct], device=device)
+        dist.all_reduce(numbers)
+        self.skipped, self.labelled, self.correct = numbers.tolist()
+        if self.sums is None or self.counts is None:
+            return
+        counted = [rank for rank in ranks if rank["samples"]]
+        patches = {rank["patches"] for rank in counted}
+        self.layer, size = patches.pop() if len(patches) == 1 else (None, None)
+        self.patches = None if size is None else _reduced(self.patches, size, device)
+        known = all(rank["moments"] for rank in counted)
+        self.moments = _reduced(self.moments, torch.Size((2, *self.sums.shape[1:])), device) if known else None
+        if self.sketch is not None:
+            self.sketch = self.sketch.gathered(world_size)
+        self.sums = _reduced(self.sums, self.sums.shape, device)
+        self.counts = _reduced(self.counts, self.counts.shape, device).cpu()
+
+    def total(self) -> Tensor:
+        """Sum of squared gradients (C,H,W), a new tensor. A zero before the first update."""
+        return torch.zeros((), dtype=torch.float64) if self.sums is None else self.sums.sum(dim=0)
+
+    def diagonal(self) -> Tensor:
+        """diag(M) (C,H,W): the mean squared gradient over all samples."""
+        if self.count == 0:
+            raise NoSamplesError("no samples were counted, so the mean is undefined")
+        return self.total() / self.count
+
+    def parts(self) -> dict[str, Tensor | None]:
+        """The other parts of an AGOP by name, on the CPU; None for one that wasn't collected for all samples.
+
+        Means of a class without samples are NaN.
+        """
+        counts = self.counts if self.per_class else None
+        by_class = counts is not None and self.patches is not None and len(self.patches) == len(counts)
+        parts = {
+            "class_diagonals": _over(self.sums, counts),
+            # A copy: the accumulator keeps counting in its own tensor.
+            "class_counts": None if counts is None else counts.clone(),
+            "patch_matrix": None if self.patches is None else self.patches.sum(dim=0) / self.count,
+            "class_patch_matrices": _over(self.patches, counts) if by_class else None,
+            "sketch": None if self.sketch is None else self.sketch.rows(),
+            "image_moments": None if self.moments is None else mean_and_deviation(self.moments, self.count),
+        }
+        return {name: None if tensor is None else tensor.cpu() for name, tensor in parts.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as tensors and numbers only, so that torch.load(weights_only=True) can read it."""
+        plain = ("per_class", "classes", "skipped", "labelled", "correct", "layer", "rank")
+        tensors = {name: getattr(self, name) for name in ("sums", "counts", "patches", "moments")}
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: None if tensor is None else tensor.detach().cpu().clone() for name, tensor in tensors.items()},
+            "sketch": None if self.sketch is None else self.sketch.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the `state_dict` of an accumulator with the same options."""
+        for name in ("classes", "skipped", "labelled", "correct", "layer"):
+            setattr(self, name, state[name])
+        for name in ("sums", "counts", "patches", "moments"):
+            setattr(self, name, None if state[name] is None else state[name].clone())
+        self.counts = None if self.counts is None else self.counts.cpu()
+        if self.sketch is not None:
+            self.sketch.load_state_dict(state["sketch"])
+
+    def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""
+        device = _float64_device(device)
+        if self.sums is None or self.counts is None:
+            groups = classes if self.per_class else 1
+            self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=device)
+            self.counts = torch.zeros(groups, dtype=torch.long)
+            self.classes = classes
+        self.check(classes, shape)
+        self.sums = self.sums.to(device)
+        return self.sums, self.counts
+
+
+def patch_sums(deltas: Tensor, groups: Tensor) -> PatchSums:
+    """Sums over samples and positions of δ δᵀ, from deltas (N,D,h,w) of samples in these groups (N,)."""
+    present = sorted(set(groups.tolist()))
+    if len(present) == 1:
+        return {present[0]: _gram(deltas)}
+    return {group: _gram(deltas[groups == group]) for group in present}
+
+
+def _gram(deltas: Tensor) -> Tensor:
+    channels, device = deltas.shape[1], _float64_device(deltas.device)
+    total = torch.zeros(channels, channels, dtype=torch.float64, device=device)
+    for part in torch.split(deltas, max(1, _CHUNK_VALUES // deltas[0].numel())):
+        rows = part.permute(0, 2, 3, 1).reshape(-1, channels).to(device, torch.float64)
+        total.addmm_(rows.T, rows)
+    return total
+
+
+def _add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor | None:
+    """The sums (G,D,D) with more samples added in place. Created on first use; one for all groups if they are large."""
+    for group, gram in more.items():
+        if sums is None:
+            kept = groups if groups * gram.nbytes <= _MOST_BYTES else 1
+            sums = torch.zeros(kept, *gram.shape, dtype=torch.float64, device=gram.device)
+        sums[group if len(sums) == groups else 0].add_(gram.to(sums.device))
+    return sums
+
+
+def moment_sums(images: Tensor) -> Tensor:
+    """Sums (2,C,H,W) in float64 of x and x² over images (N,C,H,W)."""
+    device = _float64_device(images.device)
+    sums = torch.zeros(2, *images.shape[1:], dtype=torch.float64, device=device)
+    for part in torch.split(images.detach(), max(1, _CHUNK_VALUES // images.shape[1:].numel())):
+        exact = part.to(device, torch.float64, copy=True)
+        sums[0].add_(exact.sum(dim=0))
+        sums[1].add_(exact.square_().sum(dim=0))
+    return sums
+
+
+def mean_and_deviation(sums: Tensor, count: int) -> Tensor | None:
+    """Mean and standard deviation (2,C,H,W) in float32, from the sums of x and x². None if they aren't finite."""
+    mean, squares = sums / count
+    # Rounding may make the variance of a constant pixel negative.
+    deviation = (squares - mean.square()).clamp_min(0).sqrt()
+    moments = torch.stack([mean, deviation]).float()
+    # A model that clamps its input has finite gradients also at an infinite image.
+    return moments if bool(moments.isfinite().all()) else None
+
+
+def _float64_device(device: torch.device) -> torch.device:
+    """The device, or the CPU for Apple's GPUs, which have no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def _total(sums: Tensor | None, more: Tensor | None, first: bool) -> Tensor | None:
+    """A new tensor with the sums of all samples, of which `more` are the first or not. None unless all have some."""
+    if more is None or (sums is None and not first):
+        return None
+    return more.clone() if sums is None else sums + more.to(sums.device)
+
+
+def _over(sums: Tensor | None, counts: Tensor | None) -> Tensor | None:
+    """Sums (K,…) divided by the counts (K,). None without them."""
+    if sums is None or counts is None:
+        return None
+    return sums / counts.to(sums.device).reshape(-1, *[1] * (sums.ndim - 1))
+
+
+def _reduced(own: Tensor | None, size: torch.Size, device: torch.device) -> Tensor:
+    """The sum over all ranks, where None is zero. A collective call."""
+    total = torch.zeros(size, dtype=torch.float64, device=device) if own is None else own.to(device)
+    dist.all_reduce(total)
+    return total

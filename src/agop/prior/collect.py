@@ -1,0 +1,303 @@
+"""Collect an AGOP: the options, one batch at a time, and fit() over a data loader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from agop.errors import FileError, GradientError, InputError, NoSamplesError, warn
+from agop.model.layers import Layer, PatchLayer
+from agop.model.outputs import check_output, check_range, class_count, labels_for
+from agop.model.prepare import prepare_if_equal
+from agop.model.probe import Gradients, check_images, check_model, probing, rows_for
+from agop.model.state import preserved_random_state
+from agop.prior.accumulator import Accumulator, PatchSums, patch_sums
+from agop.prior.agop import AGOP, CHECKPOINT
+from agop.processes import track
+from agop.registry import unknown_name_error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_IMAGE_KEYS = ("pixel_values", "images", "image", "x")
+_LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """What `fit`, the training hook and the callbacks of trainers collect. They take each as a keyword argument.
+
+    Attributes:
+        only_correct: Count only samples that the model classifies correctly, as in the paper. Needs labels.
+        per_class: Also keep diag(M) of each class, of samples with this predicted class.
+        nan: "raise" if a sample has NaN or infinite gradients, or "skip" such samples and count them.
+        patches: Also keep the patch matrix S of a layer.
+        layer: Name or module of that layer, by default the first convolution if there is one.
+        rank: Number of rows ℓ of a sketch of the whole matrix M; 0 for none.
+        output: What gradients are of: "predicted", the predicted class's logit, or "contrast", its log-odds: the logit
+            minus the log-sum-exp of the others.
+    """
+
+    only_correct: bool = True
+    per_class: bool = False
+    nan: str = "raise"
+    patches: bool = True
+    layer: Layer = None
+    rank: int = 0
+    output: str = "predicted"
+
+    def __post_init__(self) -> None:
+        if self.nan not in ("raise", "skip"):
+            raise InputError(f"nan is {self.nan!r}: give 'raise' or 'skip'")
+        if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 0:
+            raise InputError(f"rank is {self.rank!r}: give a positive integer, or 0 for no sketch")
+        check_output(self.output)
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], **options: Any) -> CollectOptions:
+        """The options among the keyword arguments of a function. Raises UnknownNameError for another one."""
+        names = [item.name for item in fields(cls)]
+        for name in options:
+            if name not in names:
+                own = [parameter for parameter in signature(function).parameters if parameter != "options"]
+                raise unknown_name_error("option", name, list(dict.fromkeys([*own, *names])))
+        return cls(**options)
+
+    def recorded(self) -> dict[str, Any]:
+        """The options that the provenance records."""
+        return {name: getattr(self, name) for name in ("only_correct", "per_class", "nan", "rank", "output")}
+
+
+class CollectKeywords(TypedDict, total=False):
+    """Fields of `CollectOptions` that `fit` and the hook take without naming them, for type checkers."""
+
+    nan: str
+    patches: bool
+    layer: Layer
+    rank: int
+    output: str
+
+
+def fit(
+    model: nn.Module,
+    loader: Iterable[Any],
+    only_correct: bool = True,
+    per_class: bool = False,
+    progress: bool = True,
+    *,
+    batch_size: int | None = None,
+    snapshot: Callable[[AGOP], object] | None = None,
+    snapshot_every: float = 60,
+    **options: Unpack[CollectKeywords],
+) -> AGOP:
+    """The AGOP of a trained model over the images of a loader.
+
+    Under torch.distributed each rank passes its share of the data and gets the AGOP of all.
+
+    Args:
+        model: The classifier. It is left as it was.
+        loader: Batches: tuples (images, labels) or dicts, or images (N,C,H,W) alone with only_correct=False.
+        only_correct: Count only samples that the model classifies correctly.
+        per_class: Also keep diag(M) of each class.
+        progress: Show a progress bar.
+        batch_size: Most images per forward pass, whatever the loader's batches; the default suits the image size.
+        snapshot: Called with this rank's AGOP so far every `snapshot_every` seconds, at the end of the pass, and if an
+            error ends the pass.
+        snapshot_every: Seconds between snapshots.
+        options: The other options of `agop.prior.collect.CollectOptions`: nan, patches, layer, rank, output.
+
+    Returns:
+        The AGOP, on the CPU.
+
+    Raises:
+        InputError: Invalid images, labels or options.
+        GradientError: A gradient is NaN or infinite, with nan="raise".
+        NoSamplesError: No sample was counted.
+
+    Example:
+        >>> prior = agop.fit(model, loader, per_class=True)
+        >>> prior.save("prior.safetensors")
+    """
+    check_model(model)
+    if isinstance(loader, (Tensor, Dataset)):
+        raise InputError(
+            f"loader is a {type(loader).__name__}: wrap it, torch.utils.data.DataLoader(data, batch_size=64)"
+        )
+    chosen = CollectOptions.of(fit, only_correct=only_correct, per_class=per_class, **options)
+    collector = Collector(model, chosen)
+    with _snapshots(model, collector, snapshot, snapshot_every) as take_if_due:
+        with preserved_random_state(list(model.parameters())):  # the loader draws random numbers
+            prepared: nn.Module | None = None
+            for batch in track(loader, "agop", show=progress):
+                images, labels = images_and_labels(batch)
+                check_images(images)
+                rows = rows_for(images, batch_size, model)
+                if prepared is None:
+                    prepared = prepare_if_equal(model, images[:1], rows)
+                collector.add(prepared, images, labels, rows)
+                take_if_due()
+        take_if_due(at_end=True)  # before the ranks join, which may fail
+        sums = collector.total("the loader is empty: check the data set and the batch size")
+    return AGOP.from_sums(sums, model, CHECKPOINT, chosen.recorded())
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Of the samples of one pass that count: gradients, targets, patch sums and images.
+
+    `broken` samples would count if their gradient were finite. `broken` and `correct` (N,) are of all samples.
+    """
+
+    values: Tensor
+    targets: Tensor
+    classes: int
+    patches: PatchSums | None
+    images: Tensor | None
+    broken: Tensor
+    correct: Tensor | None
+
+
+class Collector:
+    """Adds batches to an accumulator by the paper's rule (Algorithm 1): gradients of the predicted class's logit."""
+
+    def __init__(self, model: nn.Module, options: CollectOptions) -> None:
+        self.options = options
+        self.patch_layer = PatchLayer(model, options.layer) if options.patches else None
+        self.sums = Accumulator(options.per_class, options.rank)
+        self.seen = 0
+        # False while a batch is being added: if the process is stopped then, sums and counts don't match.
+        self.consistent = True
+
+    def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
+        """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
+        check_images(images)
+        truth = self._truth(labels, len(images))
+        size = rows or len(images)
+        images_by_pass = torch.split(images, size)
+        truths = [None] * len(images_by_pass) if truth is None else torch.split(truth, size)
+        with probing(model, self.options.output) as probe:
+            parts = [
+                self._part(probe.gradients(part, layer=self.patch_layer), own, part)
+                for part, own in zip(images_by_pass, truths, strict=True)
+            ]
+        self._count(parts, truth)
+
+    def count(self, gradients: Gradients, labels: Any, images: Tensor | None = None) -> None:
+        """Add the gradients of a batch for the predicted classes, and its images if they are known."""
+        if images is not None and images.shape != gradients.values.shape:
+            shapes = f"images have shape {tuple(images.shape)}, gradients {tuple(gradients.values.shape)}"
+            raise InputError(f"{shapes}: pass the images of these gradients")
+        truth = self._truth(labels, len(gradients.values))
+        self._count([self._part(gradients, truth, images)], truth)
+
+    def _truth(self, labels: Any, samples: int) -> Tensor | None:
+        if labels is None and self.options.only_correct:
+            raise InputError("only_correct=True needs labels: pass them, or set only_correct=False")
+        return None if labels is None else labels_for(labels, samples)
+
+    def _part(self, gradients: Gradients, truth: Tensor | None, images: Tensor | None) -> _Part:
+        """Select the samples that count. Of a layer's gradients, which take much memory, only the sums are kept."""
+        classes, values, targets = class_count(gradients.logits), gradients.values, gradients.targets
+        self.sums.check(classes, values.shape[1:])
+        finite = values.flatten(1).isfinite().all(dim=1)
+        correct = None if truth is None else targets == truth.to(targets.device)
+        counted = correct if correct is not None and self.options.only_correct else torch.ones_like(finite)
+        keep = counted & finite
+        rows = None if bool(keep.all()) else keep.nonzero()[:, 0]
+        targets, patches = _kept(targets, rows), None
+        if gradients.deltas is not None and self.patch_layer is not None and self.patch_layer.name is not None:
+            patches = patch_sums(_kept(gradients.deltas, rows), self.sums.groups(targets))
+        images = None if images is None else _kept(images, rows)
+        return _Part(_kept(values, rows), targets, classes, patches, images, counted & ~finite, correct)
+
+    def _count(self, parts: list[_Part], truth: Tensor | None) -> None:
+        if truth is not None:
+            check_range(truth, parts[0].classes, "label")
+        broken = torch.cat([part.broken for part in parts])
+        if self.options.nan == "raise" and bool(broken.any()):
+            raise GradientError(
+                f"the gradient of sample {int(broken.nonzero()[0])} of this batch is NaN or infinite "
+                f"({int(broken.sum())} of {len(broken)} samples): check the images and weights, or pass nan='skip' to "
+                "skip these samples"
+            )
+        self.consistent = False
+        for part in parts:
+            if part.patches is not None and self.patch_layer is not None:
+                self.sums.layer = self.patch_layer.name
+            self.sums.update(part.values, part.targets, part.classes, part.patches, part.images)
+            if part.correct is not None:
+                self.sums.labelled += len(part.correct)
+                self.sums.correct += int(part.correct.sum())
+        self.seen += len(broken)
+        self.sums.skipped += int(broken.sum())
+        self.consistent = True
+
+    def total(self, if_nothing_seen: str) -> Accumulator:
+        """The sums of all ranks. Raises NoSamplesError with the reason if no sample was counted."""
+        sums = self.sums.sync()
+        if sums.count:
+            return sums
+        reason = if_nothing_seen
+        if sums.skipped:
+            reason = f"{sums.skipped} had NaN or infinite gradients: check the images and the weights"
+        elif self.seen:
+            reason = (
+                f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
+                "only_correct=False"
+            )
+        raise NoSamplesError(f"no sample was counted: {reason}")
+
+
+def _kept(values: Tensor, rows: Tensor | None) -> Tensor:
+    """The values (N,…) of these rows; of all without a copy if None."""
+    return values if rows is None else values.index_select(0, rows.to(values.device))
+
+
+@contextmanager
+def _snapshots(
+    model: nn.Module, collector: Collector, take: Callable[[AGOP], object] | None, every: float
+) -> Iterator[Callable[..., None]]:
+    """A function that takes a snapshot if one is due. A snapshot is also taken if an error ends the block."""
+    last = time.monotonic()
+
+    def snapshot() -> None:
+        if take is not None and collector.consistent and collector.sums.count:
+            try:
+                take(AGOP.from_sums(collector.sums, model, CHECKPOINT, collector.options.recorded()))
+            except FileError as error:
+                warn(f"no snapshot was written: {error}")
+
+    def take_if_due(at_end: bool = False) -> None:
+        nonlocal last
+        if at_end or time.monotonic() - last >= every:
+            snapshot()
+            last = time.monotonic()
+
+    try:
+        yield take_if_due
+    except BaseException:  # also KeyboardInterrupt, and signals when another rank ended
+        snapshot()
+        raise
+
+
+def images_and_labels(batch: Any) -> tuple[Any, Any]:
+    """Images and labels (or None) of a batch: a tuple, a dict or images alone."""
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, Mapping):
+        images = next((batch[key] for key in _IMAGE_KEYS if key in batch), None)
+        labels = next((batch[key] for key in _LABEL_KEYS if key in batch), None)
+        if images is None:
+            raise InputError(f"a batch has keys {list(batch)}, none of {', '.join(_IMAGE_KEYS)}: rename one")
+        return images, labels
+    if isinstance(batch, (tuple, list)) and batch:
+        return batch[0], batch[1] if len(batch) > 1 else None
+    raise InputError(f"a batch is a {type(batch).__name__}: the loader should yield (images, labels)")

@@ -1,0 +1,394 @@
+"""The paper's claims, each checked against the rows: holds, fails or undecided, with the evidence."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agop.report.folder import CELL, OBJECT
+from agop.report.run import Run, competing, paper
+from agop.stats import Estimate, Ratio, spearman
+from agop.tables import counted
+
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+Verdict = tuple[str, str]
+Check = Callable[[Run], Verdict]
+Claim = tuple[str, Check]
+FIXED = ("linear", "multiplicative")
+_NOT_RUN: Verdict = (UNDECIDED, "not in this run")
+_NO_SCORES: Verdict = (UNDECIDED, "no defined scores")
+_CLEAN, _CLEVR = "uncorrelated", "clevr-xai"
+# Ground truths under which claims are checked, if a run has several.
+_TRUTHS = ("own", "union")
+# Fewer methods give no rank correlation; fewer seeds give wide intervals.
+_FEWEST_METHODS, _FEW_SEEDS = 3, 6
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim with its verdict, and the evidence as text, by kind of masks."""
+
+    claim: str
+    verdicts: dict[str, str]
+    evidence: dict[str, str]
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Verdicts by kind of masks; one verdict without a kind if it's the same for all of them."""
+        same = len(set(self.verdicts.values())) == 1
+        return {"": next(iter(self.verdicts.values()))} if same else self.verdicts
+
+    @property
+    def verdict(self) -> str:
+        """The verdict, by kind of masks where it depends on them."""
+        return _joined(self.verdicts, ", ")
+
+    @property
+    def figures(self) -> str:
+        """The evidence, by kind of masks where it depends on them."""
+        return _joined(self.evidence, "; ")
+
+
+def check(run: Run) -> list[Checked]:
+    """The claims about methods and scenarios of the run, in the paper's order, under each ground truth.
+
+    None without training.
+    """
+    return [] if run.spec.epochs == 0 else _checked(run, _CLAIMS.get(run.spec.benchmark, ()))
+
+
+def heading(run: Run) -> str:
+    """The title of the claims: the paper has none about some benchmarks."""
+    return "The paper's claims" if run.spec.benchmark in ("xai-tris", "clevr-xai") else "Follow-up questions"
+
+
+def remarks(run: Run) -> list[str]:
+    """Sentences on results beyond the paper's claims."""
+    spec, claims = run.spec, _CLAIMS.get(run.spec.benchmark, ())
+    sentences = _lost_to_controls(run) if spec.benchmark == _CLEVR else []
+    if spec.epochs == 0 and claims:
+        sentences.append("The networks have random weights: what scores above random shows the image, not the model.")
+    changed = [f"“{claim.claim}” ({claim.verdict})" for claim in check(run) if len(set(claim.verdicts.values())) > 1]
+    if changed:
+        sentences.append(f"These verdicts depend on the ground truth: {'; '.join(changed)}.")
+    papers = [claim for claim in claims if claim not in _OURS]
+    missing = len(papers) - len(_checked(run, papers)) if spec.epochs else 0
+    if missing:
+        sentences.append(
+            f"Not checked: {counted(missing, 'claim')} of the paper, about methods or scenarios that this run doesn't "
+            "have."
+        )
+    if excluded := list(_excluded(run)):
+        sentences.append(f"Not learned, and therefore excluded from means and claims: {'; '.join(excluded)}.")
+    if spec.intervals == "seeds" and 1 < spec.seeds < _FEW_SEEDS:
+        sentences.append(f"With {spec.seeds} seeds the intervals are wide: --seeds 10 decides more claims.")
+    return sentences
+
+
+def _checked(run: Run, claims: Sequence[Claim]) -> list[Checked]:
+    kinds = [kind for kind in run.kinds if kind in _TRUTHS] or [run.masks]
+    views = {kind: run.with_masks(kind) for kind in kinds}
+    checked = []
+    for claim, verdict in claims:
+        results = {kind: verdict(view) for kind, view in views.items()}
+        if _NOT_RUN not in results.values():
+            verdicts, evidence = ({kind: result[part] for kind, result in results.items()} for part in (0, 1))
+            checked.append(Checked(claim, verdicts, evidence))
+    return checked
+
+
+def _joined(texts: dict[str, str], between: str) -> str:
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return between.join(f"{text} ({kind})" for kind, text in texts.items())
+
+
+def _excluded(run: Run) -> Iterator[str]:
+    """Places with networks that didn't learn their task, and how accurate these are."""
+    for scenario, background in dict.fromkeys(place[:2] for place in run.places):
+        seeds = run.not_learned(scenario, background)
+        accuracies = run.with_all_networks().values(scenario, background, "model", "accuracy")
+        if seeds:
+            mean = sum(accuracies[seed] for seed in seeds) / len(seeds)
+            yield f"{scenario} / {background}, {len(seeds)} of {run.spec.seeds} seeds (accuracy {mean:.3f})"
+
+
+def _lost_to_controls(run: Run) -> list[str]:
+    """One sentence if AGOP-Global doesn't beat the controls on CLEVR-XAI."""
+    controls = ("centre", "mean-mask")
+    if not run.has(_CLEVR, run.spec.backgrounds[0], "agop-global", *controls):
+        return []
+    lost = [
+        f"{control} in {run.metrics[metric]['label']}"
+        for control in controls
+        for metric in ("iou", "energy", "average_precision")
+        if metric in run.spec.metrics and _above(_CLEVR, None, metric, "agop-global", control)(run)[0] != HOLDS
+    ]
+    result = f"AGOP-Global scores no better than model-independent controls ({', '.join(lost)})"
+    return [f"{result}: its scores there may only reflect where objects tend to be."] if lost else []
+
+
+def _sign(difference: Estimate) -> str:
+    """Holds if the whole interval is above zero, fails if it is below."""
+    if difference.interval is None:
+        return UNDECIDED
+    return HOLDS if difference.interval[0] > 0 else FAILS if difference.interval[1] < 0 else UNDECIDED
+
+
+def _within(estimate: Estimate | Ratio, lowest: float, highest: float) -> str:
+    """Holds if the whole interval is within these bounds, fails if it is outside."""
+    low, high = estimate.interval or (estimate.mean, estimate.mean)
+    return HOLDS if lowest <= low and high <= highest else FAILS if high < lowest or low > highest else UNDECIDED
+
+
+def _all(verdicts: Collection[str]) -> str:
+    """Holds if all hold, fails if one fails."""
+    return next((verdict for verdict in (FAILS, UNDECIDED) if verdict in verdicts), HOLDS)
+
+
+def _around(estimates: Sequence[Estimate | None], centre: float, reach: float) -> Verdict:
+    """The claim that all estimates lie within reach of a centre."""
+    known = [estimate for estimate in estimates if estimate is not None]
+    if not known:
+        return _NOT_RUN
+    verdicts = [_within(estimate, centre - reach, centre + reach) for estimate in known]
+    return _all(verdicts), ", ".join(map(str, known))
+
+
+def _above(scenario: str, background: str | None, metric: str, a: str, b: str, masks: str | None = None) -> Check:
+    """The claim that method a beats method b, by default on the run's first background."""
+
+    def verdict(run: Run) -> Verdict:
+        where = (scenario, background or run.spec.backgrounds[0])
+        if not run.has(*where, a, b):
+            return _NOT_RUN
+        difference = run.difference(*where, metric, a, b, masks)
+        left, right = (run.estimate(*where, method, metric, masks) for method in (a, b))
+        if difference is None or left is None or right is None:
+            return _NO_SCORES
+        return _sign(difference), f"{a} {left.mean:.3f}, {b} {right.mean:.3f}, difference {difference}"
+
+    return verdict
+
+
+def _ranks(scenario: str, background: str | None, metric: str, method: str, *, first: bool = True) -> Check:
+    """The claim that a method ranks first, or last, among the paper's methods without random."""
+
+    def verdict(run: Run) -> Verdict:
+        where = (scenario, background or run.spec.backgrounds[0])
+        others = [m for m in paper()[scenario] if m not in (method, "random")]
+        if not run.has(*where, method, *others):
+            return _NOT_RUN
+        pairs = {other: (method, other) if first else (other, method) for other in others}
+        leads = {o: lead for o, pair in pairs.items() if (lead := run.difference(*where, metric, *pair)) is not None}
+        if not leads:
+            return _NO_SCORES
+        verdicts = {other: _sign(lead) for other, lead in leads.items()}
+        verdict = _all(verdicts.values())
+        # The evidence is the closest of the rivals with this verdict.
+        rival = min((o for o in leads if verdicts[o] == verdict), key=lambda o: leads[o].mean)
+        return verdict, f"{' over '.join(pairs[rival])}: {leads[rival]}"
+
+    return verdict
+
+
+def _local_is_vanilla(run: Run) -> Verdict:
+    """The claim that agop-local and vanilla have the same scores."""
+    both = {"agop-local", "vanilla"}
+    values: dict[tuple[Any, ...], dict[str, float | None]] = defaultdict(dict)
+    for row in run.rows if both <= set(run.spec.methods) else ():
+        where = (row["scenario"], row["background"], row.get("masks"), row["seed"], row["metric"])
+        values[where][row["method"]] = row["value"]
+    pairs = [(v["agop-local"], v["vanilla"]) for v in values.values() if both <= v.keys()]
+    equal = sum(a == b for a, b in pairs)
+    evidence = f"{equal} of {len(pairs)} scores are exactly equal"
+    return (HOLDS if equal == len(pairs) else FAILS, evidence) if pairs else _NOT_RUN
+
+
+def _gradcam_points_nowhere(run: Run) -> Verdict:
+    scores = [run.estimate(s, _CLEAN, "gradcam", "pointing_game") for s in FIXED if run.has(s, _CLEAN, "gradcam")]
+    return _around(scores, 0.0, 0.01)
+
+
+def _chance_on_correlated(run: Run) -> Verdict:
+    """On validation data, after one training: a network that didn't learn is trained again."""
+    scenarios = [s for s in run.spec.scenarios if s not in run.spec.tasks and run.has(s, "correlated")]
+    every = run.with_all_networks()
+    metric = "accuracy" if run.spec.restarts is None else "first_accuracy"
+    return _around([every.estimate(scenario, "correlated", "model", metric) for scenario in scenarios], 0.5, 0.05)
+
+
+def _all_fail_on_xor(run: Run) -> Verdict:
+    methods = [method for method in paper()["xor"] if method != "random" and run.has("xor", _CLEAN, method)]
+    scores = {m: score for m in methods if (score := run.estimate("xor", _CLEAN, m, "iou")) is not None}
+    if not scores:
+        return _NOT_RUN
+    best, score = max(scores.items(), key=lambda item: item[1].mean)
+    return _within(score, -math.inf, 0.01), f"the paper reports no mIoU above 0.01; {best} has {score}"
+
+
+def _improves_after_plateau(run: Run) -> Verdict:
+    """The mIoU of diag(M) at the end minus its mIoU when accuracy came within 0.01 of its best."""
+    values: dict[tuple[str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for row in run.convergence:
+        ours = row["scenario"] in run.spec.main_scenarios
+        if ours and row["background"] == _CLEAN and row["value"] is not None:
+            values[row["scenario"], row["seed"]][f"{row['method']} {row['metric']}"][row["step"]] = row["value"]
+    gains = []
+    for of_seed in values.values():
+        accuracy, quality = of_seed["model accuracy"], of_seed["agop-global iou"]
+        if accuracy and quality:
+            plateau = min(step for step, value in accuracy.items() if value >= max(accuracy.values()) - 0.01)
+            if plateau in quality and plateau < max(quality):
+                gains.append(quality[max(quality)] - quality[plateau])
+    if not gains:
+        return _NOT_RUN
+    gain = Estimate(tuple(gains))
+    return _sign(gain), f"change in agop-global's mIoU from there to the end {gain}, over {len(gains)} runs"
+
+
+def _gradcam_collapses(run: Run) -> Verdict:
+    return _around([run.estimate(_CLEVR, run.spec.backgrounds[0], "gradcam", "pointing_game")], 0.0, 0.02)
+
+
+def _gradcam_recovers(run: Run) -> Verdict:
+    finer = next((method for method in run.spec.methods if method.startswith("gradcam@")), None)
+    return _NOT_RUN if finer is None else _above(_CLEVR, None, "pointing_game", finer, "gradcam")(run)
+
+
+def _predicts(*metrics: str) -> Check:
+    """The claim that the first metric, minus the second if there is one, ranks methods as average precision does."""
+
+    def verdict(run: Run) -> Verdict:
+        estimates = {scenario: _agreement(run, scenario, metrics) for scenario in run.spec.main_scenarios}
+        known = {scenario: estimate for scenario, estimate in estimates.items() if estimate is not None}
+        evidence = ", ".join(f"{scenario} {estimate}" for scenario, estimate in known.items())
+        return (_all([_sign(estimate) for estimate in known.values()]), evidence) if known else _NOT_RUN
+
+    return verdict
+
+
+def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | None:
+    """Rank correlation over methods in each seed, on the scenario's first background."""
+    background = next(b for b in run.spec.backgrounds if run.spec.has(scenario, b))
+    methods = [m for m in competing(run) if m != "agop-local" or "vanilla" not in run.spec.methods]
+    pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for method in methods:
+        truth = run.values(scenario, background, method, "average_precision")
+        parts = [run.values(scenario, background, method, metric, run.spec.masks) for metric in metrics]
+        for seed in set(truth).intersection(*parts):
+            gain = parts[0][seed] - sum(part[seed] for part in parts[1:])
+            pairs[seed].append((gain, truth[seed]))
+    enough = [pairs[seed] for seed in sorted(pairs) if len(pairs[seed]) >= _FEWEST_METHODS]
+    correlations = [spearman(*zip(*both, strict=True)) for both in enough]
+    values = [0.0 if math.isnan(correlation) else correlation for correlation in correlations]  # all gains equal
+    return Estimate(tuple(values), (-1, 1)) if values else None
+
+
+def _reaches(bars: dict[str, float], scenario: str | None = None, masks: str | None = None) -> Check:
+    """The claim that agop's AP, divided by that of the paper's best method, reaches a bar in every scenario.
+
+    Bars are by kind of masks. By default the scenarios are those of the main networks.
+    """
+
+    def verdict(run: Run) -> Verdict:
+        scenarios = run.spec.main_scenarios if scenario is None else (scenario,)
+        ratios = {name: ratio for name in scenarios if (ratio := _to_papers_best(run, name, masks)) is not None}
+        bar = bars.get(masks or run.masks)
+        if len(ratios) < len(scenarios) or bar is None:
+            return _NOT_RUN
+        verdicts = [_within(ratio, bar, math.inf) if ratio.interval else UNDECIDED for ratio in ratios.values()]
+        return _all(verdicts), f"bar {bar:g}: {', '.join(f'{name} {ratio}' for name, ratio in ratios.items())}"
+
+    return verdict
+
+
+def _to_papers_best(run: Run, scenario: str, masks: str | None = None) -> Ratio | None:
+    """AP of agop divided by that of the best of the paper's methods, on the scenario's first background."""
+    papers = list(paper()["linear"])
+    background = next((b for b in run.spec.backgrounds if run.spec.has(scenario, b)), None)
+    if background is None or not run.has(scenario, background, "agop", *papers):
+        return None
+    own, *others = (run.values(scenario, background, m, "average_precision", masks) for m in ("agop", *papers))
+    others = [values for values in others if values]
+    if not own or not others:
+        return None
+    best = max(others, key=lambda values: sum(values.values()) / len(values))
+    both = sorted(own.keys() & best.keys())
+    return Ratio(tuple(own[key] for key in both), tuple(best[key] for key in both))
+
+
+_IG, _MOVING = "integrated-gradients", "translations_rotations"
+_AP = "Beyond the paper: agop's AP divided by that of the paper's best method"
+_PAPERS_XAI_TRIS: tuple[Claim, ...] = (
+    ("AGOP-Weighted beats IG in mIoU on linear", _above("linear", _CLEAN, "iou", "agop-weighted", _IG)),
+    ("AGOP-Weighted beats IG in Energy on linear", _above("linear", _CLEAN, "energy", "agop-weighted", _IG)),
+    ("AGOP-Global beats IG in mIoU on multiplicative", _above("multiplicative", _CLEAN, "iou", "agop-global", _IG)),
+    ("IG scores below random in mIoU on multiplicative", _above("multiplicative", _CLEAN, "iou", "random", _IG)),
+    ("IG ranks first in mIoU on translations_rotations", _ranks(_MOVING, _CLEAN, "iou", _IG)),
+    (
+        "AGOP-Global ranks last in mIoU on translations_rotations",
+        _ranks(_MOVING, _CLEAN, "iou", "agop-global", first=False),
+    ),
+    ("GradCAM's PG is 0 where positions are fixed", _gradcam_points_nowhere),
+    ("AGOP-Local equals VanillaGrad", _local_is_vanilla),
+    ("Accuracy is about 50 % on correlated backgrounds", _chance_on_correlated),
+    ("diag(M) improves after accuracy has levelled off", _improves_after_plateau),
+    ("All methods fail on XOR", _all_fail_on_xor),
+)
+_PAPERS_CLEVR: tuple[Claim, ...] = (
+    ("AGOP-Global beats IG in mIoU", _above(_CLEVR, None, "iou", "agop-global", _IG)),
+    ("AGOP-Weighted beats IG in mIoU", _above(_CLEVR, None, "iou", "agop-weighted", _IG)),
+    ("AGOP-Global beats AGOP-Weighted in mIoU", _above(_CLEVR, None, "iou", "agop-global", "agop-weighted")),
+    ("IG ranks first in PG", _ranks(_CLEVR, None, "pointing_game", _IG)),
+    ("SmoothGrad ranks first in mIoU", _ranks(_CLEVR, None, "iou", "smoothgrad")),
+    ("GradCAM's PG collapses to 0 on a 2×2 map", _gradcam_collapses),
+    ("AGOP-Local equals VanillaGrad", _local_is_vanilla),
+    ("Follow-up: GradCAM's PG recovers on a finer layer", _gradcam_recovers),
+    ("Follow-up: AGOP-Global beats a centred blob in mIoU", _above(_CLEVR, None, "iou", "agop-global", "centre")),
+    (
+        "Follow-up: AGOP-Global beats the mean training mask in mIoU",
+        _above(_CLEVR, None, "iou", "agop-global", "mean-mask"),
+    ),
+    (
+        "Follow-up: AGOP-Global beats the mean training mask in AP",
+        _above(_CLEVR, None, "average_precision", "agop-global", "mean-mask"),
+    ),
+    (
+        "Follow-up: AGOP-Weighted beats the mean training mask in AP",
+        _above(_CLEVR, None, "average_precision", "agop-weighted", "mean-mask"),
+    ),
+    (
+        "Follow-up: AGOP-Weighted also beats IG in Rank",
+        _above(_CLEVR, None, "rank_accuracy", "agop-weighted", _IG),
+    ),
+    (
+        "Follow-up: diag(M) of the best weights beats diag(M) of the training in mIoU",
+        _above(_CLEVR, None, "iou", "agop-global", "agop-global@training"),
+    ),
+)
+_SRG: tuple[Claim, ...] = (
+    ("Follow-up: SRG predicts AP (Spearman over methods; fill: pixels of training images)", _predicts("srg")),
+    ("Follow-up: SRG predicts AP (Spearman over methods; fill: zero)", _predicts("insertion", "deletion")),
+)
+_XAI_TRIS: tuple[Claim, ...] = ((f"{_AP}, every scenario", _reaches({"own": 0.9, "union": 0.93})),)
+_COMPOSITE: tuple[Claim, ...] = (
+    (f"{_AP}, moving digits", _reaches({"own": 1.5}, "composite")),
+    (f"{_AP}, digits in a grid", _reaches({OBJECT: 1.5}, "composite", OBJECT)),
+    (
+        "Beyond the paper: more of agop's map than of GradCAM's is in the cell of its class",
+        _above("composite", None, "energy", "agop", "gradcam", CELL),
+    ),
+)
+_CLEVR_XAI: tuple[Claim, ...] = ((_AP, _reaches({"all_objects": 1.25})),)
+# Questions of ours, not of the paper.
+_OURS = (*_SRG, *_XAI_TRIS, *_COMPOSITE, *_CLEVR_XAI)
+_CLAIMS = {
+    "xai-tris": (*_PAPERS_XAI_TRIS, *_SRG, *_XAI_TRIS),
+    "clevr-xai": (*_PAPERS_CLEVR, *_SRG, *_CLEVR_XAI),
+    "xai-tris-64": _SRG,
+    "composite": (*_SRG, *_COMPOSITE),
+}

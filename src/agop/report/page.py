@@ -1,0 +1,362 @@
+"""The HTML page of a run: one self-contained file, built from the run folder alone."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, heat
+from agop.io import read_bytes
+from agop.report.advice import advice
+from agop.report.claims import check, heading, remarks
+from agop.report.folder import CONTROLS, FILES, collected
+from agop.report.pictures import base64_text, eigenvector_views, gallery_view, selection, training_history
+from agop.report.run import MEANINGS, Place, Run, comparisons, competing, headline, image_choices, marks, published
+from agop.report.tables import ScoreCell, ScoreTable, score_tables
+from agop.stats import Estimate
+from agop.tables import counted, interval, mean, number
+from agop.web import environment, scripts, styles
+
+_STYLES = ("bars", "tables", "gallery", "charts", "eigenvectors")
+_SCRIPTS = ("core", "theme", "place", "glance", "tips", "tables", "edges", "maps", "gallery", "charts", "convergence",
+            "labels", "cost", "downloads")  # fmt: skip
+_MACHINE = ("processor", "machine", "memory", "system")
+
+
+def page(run: Run) -> str:
+    """The whole page as HTML."""
+    from markupsafe import Markup
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+    templates = environment(__package__)
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
+    # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
+    own = {
+        "styles": styles(__package__, *_STYLES),
+        "scripts": scripts(__package__, *_SCRIPTS),
+        "plotly": Markup(get_plotlyjs()),
+    }
+    templates.filters["breakable"] = _breakable
+    return templates.get_template("page.html").render(**own, **_content(run))
+
+
+def _breakable(name: str) -> str:
+    """The name as HTML that may break after punctuation."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"([-_/@])(?=\w)", r"\1<wbr>", str(escape(name))))
+
+
+def _content(run: Run) -> dict[str, Any]:
+    """Variables of the templates; `data` is what the scripts draw."""
+    data = _data(run)
+    choice_metric, choices = image_choices(run)
+    galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
+    return {
+        "run": run,
+        "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
+        "sentence": _sentence(run),
+        "advice": advice(run),
+        "grids": winner_grids(run),
+        "gradient": f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})",
+        "claims": check(run),
+        "claims_heading": heading(run).replace("'", "’"),
+        "remarks": remarks(run),
+        "tables": table_views(run),
+        "comparisons": comparisons(run),
+        "published": published(),
+        "choices": choices,
+        "choice_label": run.metrics[choice_metric]["label"],
+        "data": data,
+        "has_gallery": bool(galleries),
+        "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
+        "controls": [method for method in run.spec.methods if method in CONTROLS],
+        "convergence": any(cell["training"] for cell in data["cells"]),
+        "eigenvectors": eigenvector_views(run),
+        "facts": _facts(run),
+        "definitions": _definitions(run),
+        "methods": _descriptions(run),
+        "raw": _raw(run),
+    }
+
+
+def _data(run: Run) -> dict[str, Any]:
+    cells = list(dict.fromkeys((scenario, background) for scenario, background, _ in run.places))
+    metric = headline(run)
+    about = run.metrics[metric]
+    return {
+        "places": [
+            {"scenario": s, "background": b, "masks": k, "cell": cells.index((s, b)), "cost": _costs(run, (s, b, k))}
+            for s, b, k in run.places
+        ],
+        "cells": [{"gallery": gallery_view(run, *cell), "training": training_history(run, *cell)} for cell in cells],
+        "metrics": {name: about["label"] for name, about in run.metrics.items()},
+        "methods": list(run.spec.methods),
+        "variants": list(run.spec.sensitivity),
+        "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
+        "colours": base64_text(ramp("inferno")),
+        "percentile": DEFAULT_COLOURING.percentile,
+    }
+
+
+def _sentence(run: Run) -> str:
+    """What the page shows, in one sentence."""
+    spec = run.spec
+    methods, images = counted(len(spec.methods), "attribution method"), counted(spec.test_images, "image")
+    if spec.epochs == 0:
+        return f"{methods}, scored on {images}."
+    tasks = counted(len({place[:2] for place in run.places}), "task")
+    return (
+        f"{methods}, scored against ground-truth masks: {tasks}, {counted(spec.seeds, 'seed')} per task, "
+        f"{run.images} per seed."
+    )
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """Facts about the run, as pairs of a name and a text."""
+    spec, about, machine = run.spec, run.about, run.about.hardware
+    cores = f"{machine['cores']} cores" if machine.get("cores") else ""
+    trainings = f"{len(spec.cells())} ({counted(spec.seeds, 'seed')} per task), {counted(spec.epochs, 'epoch')} each"
+    lines = [
+        ("Command", about.command),
+        ("Training runs", trainings if spec.epochs else ""),
+        ("Images", f"{spec.test_images:,}{' per task' if len(run.places) > 1 else ''}; {spec.masks} masks"),
+        ("Network", about.network or ""),
+        *(("Note", note) for note in about.notes),
+        ("Options", ", ".join(f"{key}: {value}" for key, value in spec.options.items())),
+        ("Versions", "; resumed with ".join(run.versions)),
+        ("Machine", ", ".join(filter(None, (cores, *(machine.get(part) for part in _MACHINE))))),
+    ]
+    return [(name, text) for name, text in lines if text]
+
+
+def _definitions(run: Run) -> list[dict[str, Any]]:
+    """Label, name, description, bounds and direction of every metric. Descriptions are docstrings, made prose."""
+    metrics = []
+    for metric, about in run.metrics.items():
+        what = "wall time per map, in milliseconds" if metric == "milliseconds" else about.get("what", "")
+        metrics.append(
+            {
+                "label": about["label"],
+                "name": metric,
+                "what": " ".join(what.replace(" (N,)", "").replace("`", "").split()),
+                "bounds": " to ".join(f"{end:g}" for end in about.get("bounds") or ()),
+                "direction": "higher is better" if about["higher_is_better"] else "lower is better",
+            }
+        )
+    return metrics
+
+
+def _descriptions(run: Run) -> list[tuple[str, str]]:
+    """Description of each method that has one."""
+    known = CONTROLS | run.about.methods
+    descriptions = []
+    for name in (*run.spec.methods, *run.spec.sensitivity):
+        base, _, variant = name.partition("@")
+        part = "layer" if base.startswith("gradcam") else "baseline" if base == "integrated-gradients" else "AGOP of"
+        if description := known.get(name) or (f"{base} with the {part} “{variant}”" if variant else ""):
+            descriptions.append((name, description))
+    return descriptions
+
+
+def _raw(run: Run) -> list[dict[str, Any]]:
+    """The run's files, gzipped: convergence alone would be two megabytes as text."""
+    contents = {name: collected(run.cells, name) for name in FILES}
+    contents |= {name: read_bytes(run.folder / name) for name in ("spec.json", "about.json")}
+    packed = []
+    for name, content in contents.items():
+        if content:
+            text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+            size = f"{len(content) / 1e6:.1f} MB" if len(content) >= 1e6 else f"{len(content) / 1e3:.0f} kB"
+            packed.append({"name": name, "size": size, "text": text})
+    return packed
+
+
+def _costs(run: Run, place: Place) -> list[dict[str, Any]]:
+    """Milliseconds and main score of each method that has both, as mean, low and high."""
+    scenario, background, masks = place
+    points = []
+    for method in run.spec.methods:
+        score = run.estimate(scenario, background, method, headline(run), masks)
+        cost = run.estimate(scenario, background, method, "milliseconds")
+        if score is not None and cost is not None and cost.mean > 0:
+            kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"
+            ends = {
+                name: [float(f"{value:.5g}") for value in (of.mean, *(of.interval or (of.mean, of.mean)))]
+                for name, of in (("score", score), ("cost", cost))
+            }
+            points.append({"method": method, "kind": kind, **ends})
+    return points
+
+
+@dataclass(frozen=True)
+class TableView:
+    """One table: index of its place in the run, columns (name, label, higher is better), and notes.
+
+    `lines` are its scores by method, each with a tooltip.
+    """
+
+    place: int
+    title: str
+    columns: list[tuple[str, str, bool]]
+    lines: dict[str, list[tuple[ScoreCell, str]]]
+    notes: list[str]
+
+
+def table_views(run: Run) -> list[TableView]:
+    """All tables in the order of places; a table of variants follows the main table of its place."""
+    undefined = _undefined(run)
+    views = []
+    for table in score_tables(run):
+        reasons = undefined[table.place]
+        columns = [(name, label, bool(run.metrics[name]["higher_is_better"])) for name, label in table.labels.items()]
+        lines = {
+            method: [(cell, _tip(run, method, cell, reasons.get((method, cell.metric)))) for cell in cells]
+            for method, cells in table.rows.items()
+        }
+        views.append(TableView(run.places.index(table.place), table.title, columns, lines, _notes(table, reasons)))
+    return sorted(views, key=lambda view: view.place)
+
+
+def _tip(run: Run, method: str, cell: ScoreCell, undefined: str | None) -> str:
+    tip = [f"{run.metrics[cell.metric]['label']} of {method}: {cell.mean if cell.ours else 'undefined'}"]
+    if cell.ours is not None and cell.interval:
+        unit = run.spec.intervals if cell.metric != "milliseconds" else "seeds"
+        tip.append(f"95 % interval {cell.interval} over {len(cell.ours.values)} {unit}")
+    elif cell.ours is not None:
+        tip.append("no interval: only one value")
+    if cell.published:
+        tip.append(f"paper: {cell.published}")
+    return "; ".join([*tip, *filter(None, [undefined])])
+
+
+_Undefined = dict[tuple[str, str], str]
+
+
+def _undefined(run: Run) -> dict[Place, _Undefined]:
+    """How many samples have no score and why, by place, method and metric over all seeds; empty if all have one."""
+    counts: dict[Any, tuple[list[int], Counter[str]]] = defaultdict(lambda: ([], Counter()))
+    for row in run.rows:
+        place = (row["scenario"], row["background"], row.get("masks", run.spec.masks))
+        defined, reasons = counts[place, (row["method"], row["metric"])]
+        defined.append(row.get("n") or 0)
+        reasons.update(row.get("undefined") or {})
+    texts: dict[Place, _Undefined] = defaultdict(dict)
+    for (place, key), (defined, reasons) in counts.items():
+        why = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+        total = counted(sum(defined) + reasons.total(), "sample")
+        texts[place][key] = f"{sum(defined):,} of {total} scored ({why})" if why else ""
+    return texts
+
+
+def _notes(table: ScoreTable, undefined: _Undefined) -> list[str]:
+    """One line per method with undefined scores; metrics with the same counts share a line."""
+    notes: dict[str, None] = {}
+    for method in table.rows:
+        labels: dict[str, list[str]] = defaultdict(list)
+        for metric, label in table.labels.items():
+            if text := undefined.get((method, metric)):
+                labels[text].append(label.removesuffix(" ↓"))
+        scored = sum((method, metric) in undefined for metric in table.labels)
+        for text, names in labels.items():
+            which = "" if len(names) == scored else f" in {', '.join(names)}"
+            notes[f"{method}{which}: {text}."] = None
+    return list(notes)
+
+
+@dataclass(frozen=True)
+class Square:
+    """One method on one place: mean, interval, mark and its meaning, and colours, as text."""
+
+    mean: str
+    interval: str
+    mark: str = ""
+    meaning: str = ""
+    colour: str = ""
+    ink: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All places by all methods in one metric; `ends` are the values of the darkest and the brightest colour."""
+
+    metric: str
+    label: str
+    up: bool
+    lines: dict[str, list[Square]]
+    ends: tuple[str, str]
+
+
+def winner_grids(run: Run) -> list[Grid]:
+    """One grid per metric with scores, milliseconds last."""
+    grids = (_grid(run, metric) for metric in run.metrics)
+    return [grid for grid in grids if grid is not None]
+
+
+def _grid(run: Run, metric: str) -> Grid | None:
+    scores: dict[Place, dict[str, Estimate]] = defaultdict(dict)
+    for (scenario, background, masks), method in product(run.places, run.spec.methods):
+        score = run.estimate(scenario, background, method, metric, masks)
+        if score is not None:
+            scores[scenario, background, masks][method] = score
+    means = [estimate.mean for line in scores.values() for estimate in line.values()]
+    if not means:
+        return None
+    up = bool(run.metrics[metric]["higher_is_better"])
+    ends = (min(means), max(means)) if up else (max(means), min(means))
+    # The kind of masks is named if the run has several.
+    parts = 3 if len(run.kinds) > 1 else 2
+    lines = {" / ".join(place[:parts]): _line(run, place, metric, line, ends) for place, line in scores.items()}
+    worse, better = (number(end, metric) for end in ends)
+    return Grid(metric, run.metrics[metric]["label"], up, lines, (worse, better))
+
+
+def _line(run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]) -> list[Square]:
+    scenario, background, masks = place
+    up = bool(run.metrics[metric]["higher_is_better"])
+    fair = [m for m in competing(run) if run.fair(scenario, background, m, metric, masks)]
+
+    def lead(a: str, b: str) -> Estimate | None:
+        return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
+
+    by_method = marks(scores, fair, lead, up=up)
+    line = []
+    for method in run.spec.methods:
+        score, mark = scores.get(method), by_method.get(method, "")
+        texts = (mean(score, metric), interval(score, metric), mark, MEANINGS.get(mark, ""))
+        colours = () if score is None else shade(_position(score.mean, *ends, log=metric == "milliseconds"))
+        line.append(Square(*texts, *colours))
+    return line
+
+
+def _position(value: float, worse: float, better: float, *, log: bool) -> float:
+    """Position of a value between the ends, in 0..1; times on a logarithmic axis."""
+    if log and min(worse, better) > 0:
+        value, worse, better = math.log(value), math.log(worse), math.log(better)
+    return 0.5 if better == worse else (value - worse) / (better - worse)
+
+
+def shade(position: float) -> tuple[str, str]:
+    """Viridis colour at a position in 0..1, and black or white, whichever has more contrast on it; both as CSS."""
+    colour = ramp("viridis")[round(255 * min(max(position, 0.0), 1.0))]
+    # Relative luminance of an sRGB colour, as defined by WCAG.
+    part = colour / 255
+    linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+    dark = float(linear @ (0.2126, 0.7152, 0.0722)) + 0.05
+    return f"rgb({', '.join(map(str, colour))})", "#000" if dark / 0.05 > 1.05 / dark else "#fff"
+
+
+@lru_cache
+def ramp(colours: str) -> NDArray[np.uint8]:
+    """256 colours (256,3) of a colour map."""
+    return np.asarray(heat(np.linspace(0, 1, 256)[None], 1.0, colours)[0])

@@ -1,1 +1,0 @@
-"""Read the official CLEVR-XAI release."""

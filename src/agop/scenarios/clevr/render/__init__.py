@@ -1,1 +1,0 @@
-"""Render CLEVR-like scenes with a ray caster in NumPy."""

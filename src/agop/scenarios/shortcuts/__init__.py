@@ -1,1 +1,0 @@
-"""Classification tasks with a planted shortcut: something beside the object that goes with a class."""

@@ -1,1 +1,0 @@
-"""Tetrominoes in noise, as XAI-TRIS has them at both sizes: patterns, backgrounds, and their mixture."""

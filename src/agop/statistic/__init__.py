@@ -1,1 +1,0 @@
-"""The AGOP: accumulator, training hook, fit, merge and file format."""

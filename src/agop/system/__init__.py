@@ -1,1 +1,0 @@
-"""Files, worker processes, progress bars and torch.distributed."""

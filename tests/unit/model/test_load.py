@@ -1,0 +1,310 @@
+import io
+import os
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save, save_file
+
+import agop
+from agop import load_model
+from agop.bench import CNN8by8, ResNet18
+from agop.errors import AGOPError, AGOPWarning, FileError, MissingExtraError, ModelError
+from tests import zoo
+
+BESIDE = Path(sys.prefix) / "beside"
+
+
+def exported_model():
+    return zoo.build("batch norm and dropout").eval()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The file of an exported program that takes any number of images."""
+    path = tmp_path_factory.mktemp("exported") / "m.pt2"
+    shapes = ({0: torch.export.Dim("n", min=1, max=512)},)
+    torch.export.save(torch.export.export(exported_model(), (zoo.images(2),), dynamic_shapes=shapes), path)
+    return path
+
+
+def test_functions_and_modules_load_also_from_the_current_folder(tmp_path, monkeypatch):
+    assert isinstance(load_model("agop.bench:CNN8by8"), CNN8by8)
+    (tmp_path / "mine_for_this_test.py").write_text(
+        "from agop.bench import CNN8by8\nclass Models:\n    small = CNN8by8()\ndef number():\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert isinstance(load_model("mine_for_this_test:Models.small"), CNN8by8)
+    with pytest.raises(ModelError, match="returned a int"):
+        load_model("mine_for_this_test:number")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("resnet18", "does not name a model.*torchvision:NAME"),
+     ("agop.bench:CNN8", "did you mean 'agop.bench:CNN8by8'"),
+     ("no_such_package:f", "no module named no_such_package"), (":f", "does not name"), ("hf:", "does not name"),
+     ("nothing.pt2", "No such file")],
+)  # fmt: skip
+def test_invalid_specs_raise(spec, message):
+    with pytest.raises(AGOPError, match=message):
+        load_model(spec)
+
+
+def test_weights_load_from_every_supported_file(tmp_path):
+    torch.manual_seed(4)
+    source = CNN8by8()
+    state = source.state_dict()
+    torch.save(state, tmp_path / "plain.pt")
+    torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "wrapped.pt")
+    save_file(state, tmp_path / "w.safetensors")
+    save_file(state, tmp_path / "safetensors.bin")  # detected by its content
+    for file in ("plain.pt", "wrapped.pt", "w.safetensors", "safetensors.bin"):
+        loaded = load_model("agop.bench:CNN8by8", tmp_path / file)
+        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
+
+
+PREFIXES = ["model.", "net.", "module.", "_orig_mod.", "model._orig_mod.", "anything.deep."]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_one_prefix_before_all_names_is_removed(tmp_path, prefix):
+    """Of a LightningModule's part, of DataParallel, of torch.compile."""
+    source = CNN8by8()
+    torch.save({f"{prefix}{name}": value for name, value in source.state_dict().items()}, tmp_path / "w.pt")
+    loaded = load_model("agop.bench:CNN8by8", tmp_path / "w.pt")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
+
+
+def test_tensors_outside_the_prefix_are_ignored_with_a_warning(tmp_path):
+    state = {f"model.{name}": value for name, value in CNN8by8().state_dict().items()}
+    torch.save(state | {"loss.weight": torch.ones(2)}, tmp_path / "w.pt")
+    with pytest.warns(AGOPWarning, match=r"w\.pt: ignored loss\.weight, which isn't below model\."):
+        load_model("agop.bench:CNN8by8", tmp_path / "w.pt")
+
+
+def test_prefix_that_does_not_match_all_names_or_is_ambiguous_raises(tmp_path):
+    state = CNN8by8().state_dict()
+    first, *others = state
+    torch.save({f"net.{name}": state[name] for name in others}, tmp_path / "lacks.pt")
+    torch.save({f"{part}.{name}": state[name] for part in ("model", "ema") for name in state}, tmp_path / "two.pt")
+    for file, message in (("lacks.pt", f"it lacks {first}$"), ("two.pt", r"below each of ema\., model\.: save one")):
+        with pytest.raises(ModelError, match=message):
+            load_model("agop.bench:CNN8by8", tmp_path / file)
+
+
+class Runs:
+    """A pickle that runs code when it is loaded."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(Runs(), "evil.pt")
+    torch.save({"epoch": 3}, "number.pt")
+    torch.save(ResNet18(2).state_dict(), "other.pt")
+    Path("text.safetensors").write_text("hello")
+    for file, error, message in [
+        ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
+        ("other.pt", ModelError, "does not match the model.*it lacks|--num-classes"),
+        ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
+        ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=message) as raised:
+            load_model("agop.bench:CNN8by8", file)
+        assert "\n" not in str(raised.value)
+    assert not Path("ran").exists()
+
+
+def test_weights_of_other_shapes_are_one_line(tmp_path):
+    torch.save({name: value[:1] for name, value in CNN8by8().state_dict().items()}, tmp_path / "other.pt")
+    with pytest.raises(ModelError, match=r"does not match the model: size mismatch.*Build the network") as raised:
+        load_model("agop.bench:CNN8by8", tmp_path / "other.pt")
+    assert "\n" not in str(raised.value)
+
+
+def invalid_weights() -> dict[str, bytes]:
+    """Files that aren't weights, by name."""
+    plain, old, picture = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    torch.save(CNN8by8().state_dict(), plain)
+    torch.save(CNN8by8().state_dict(), old, _use_new_zipfile_serialization=False)
+    Image.new("RGB", (9, 9)).save(picture, format="PNG")
+    return {
+        "empty.pth": b"", "empty.safetensors": b"", "text.pth": b"epoch 3\nloss 0.2\n", "letters.pth": b"abc",
+        "brackets.pth": b"]]]]", "picture.pth": picture.getvalue(), "page.pth": b"<!DOCTYPE html><html></html>",
+        "cut.pth": plain.getvalue()[:2000], "half.pth": plain.getvalue()[: len(plain.getvalue()) // 2],
+        "cut_old.pth": old.getvalue()[:900], "cut.safetensors": save(CNN8by8().state_dict())[:900], "few.pth": b"PK",
+        "torch.safetensors": plain.getvalue(), "zip.pth": b"PK\x05\x06" + bytes(18), "eighty.pth": b"\x80\x02",
+    }  # fmt: skip
+
+
+INVALID = invalid_weights()
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(INVALID[name])
+    with pytest.raises(FileError) as raised:
+        load_model("agop.bench:CNN8by8", path)
+    message = str(raised.value)
+    assert message.startswith(f"{path} ")
+    assert re.search(r"save weights with torch\.save\(model\.state_dict\(\), .*safetensors", message), message
+    assert not re.search(r"Errno|IndexError|pop from|run code|\n", message), message
+    assert ("is empty" in message) == name.startswith("empty")
+
+
+def test_missing_libraries_raise_with_the_command_that_installs_them(monkeypatch):
+    for name in ("torchvision", "timm", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]' torch==\d+\.\d+\.\d+$"
+    ):
+        load_model("timm:resnet18")
+    with pytest.raises(
+        MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]' torch==[\d.]+$"
+    ):
+        load_model("hf:name")
+    with pytest.raises(
+        ModelError, match=r"^a torchvision model needs torchvision: pip install torchvision torch==\d+\.\d+\.\d+$"
+    ):
+        load_model("torchvision:resnet18")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_exported_program_gives_the_same_maps_unless_its_batch_is_fixed(exported, tmp_path):
+    model, images = exported_model(), zoo.images()
+    loaded = load_model(str(exported))
+    torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    assert agop.fit(loaded, [images], only_correct=False, progress=False).count == 5
+    torch.export.save(torch.export.export(model, (images[:2],)), tmp_path / "fixed.pt2")
+    with pytest.raises(ModelError, match=r"\(5, 3, 12, 12\).*size\(\)\[0\] == 2"):
+        agop.explain(load_model(str(tmp_path / "fixed.pt2")), images, "vanilla")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:Duplicate name")
+@pytest.mark.parametrize("where", ["inputs", "weights", "old", "legacy", "case", "twice", "native"])
+def test_exported_program_with_a_pickle_raises_and_runs_no_code(where, exported, tmp_path, monkeypatch):
+    """torch.export.load would unpickle it."""
+    monkeypatch.chdir(tmp_path)
+    with zipfile.ZipFile(exported) as good, zipfile.ZipFile("evil.pt2", "w") as evil:
+        for name in good.namelist():
+            content = good.read(name)
+            if where == "inputs" and "/sample_inputs/" in name:
+                buffer = io.BytesIO()
+                torch.save((Runs(),), buffer)
+                content = buffer.getvalue()
+            if where == "weights" and name.endswith("weights_config.json"):
+                content = content.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
+            if where == "weights" and name.endswith("/weight_0"):
+                content = pickle.dumps(Runs())
+            if where == "twice" and "/sample_inputs/" in name:
+                evil.writestr(name, pickle.dumps(Runs()))
+            if where == "case" and "/sample_inputs/" in name:
+                evil.writestr(name.replace("sample", "Sample"), pickle.dumps(Runs()))
+            if not (where == "old" and name.endswith("_config.json")):
+                evil.writestr(name, content)
+        root = good.namelist()[0].split("/")[0]
+        if where in ("legacy", "native"):
+            place = "data/weights/model.pt" if where == "legacy" else "data/aotinductor/model/model.so"
+            evil.writestr(f"{root}/{place}", pickle.dumps(Runs()))
+    with pytest.raises(ModelError, match=r"pickle"):
+        load_model("evil.pt2")
+    assert not Path("ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_incomplete_exported_program_raises(exported, tmp_path):
+    with zipfile.ZipFile(exported) as whole, zipfile.ZipFile(tmp_path / "cut.pt2", "w") as cut:
+        for name in whole.namelist():
+            if not name.endswith("/weight_1"):
+                cut.writestr(name, whole.read(name))
+    with pytest.raises(ModelError, match=r"cut\.pt2 can't be read as an exported program: "):
+        load_model(str(tmp_path / "cut.pt2"))
+
+
+def test_hugging_face_folder_loads(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=4,
+        num_labels=3,
+    )  # fmt: skip
+    model = transformers.ViTForImageClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    images = torch.randn(2, 3, 32, 32)
+    loaded = load_model(f"hf:{tmp_path}")
+    torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    assert (agop.explain(loaded, images, "gradcam").flatten(1).sum(1) > 0).all()
+    with_weights = load_model(f"hf:{tmp_path}", tmp_path / "model.safetensors")
+    torch.testing.assert_close(agop.explain(with_weights, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    save_file({"vit.nothing": torch.ones(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(ModelError, match="it lacks"):
+        load_model(f"hf:{tmp_path}", tmp_path / "other.safetensors")
+
+
+BESIDE_TORCHVISION = """
+    import sys, warnings
+    import torch, agop
+    from agop.bench import ResNet18
+    from agop import load_model
+    warnings.simplefilter("ignore")
+    folder, images = sys.argv[1], torch.randn(2, 3, 64, 64)
+    try:
+        import torchvision
+    except Exception as error:  # a build for another torch: only its own models must fail
+        agop.explain(ResNet18(), images, "vanilla")
+        try:
+            load_model("torchvision:resnet18")
+            sys.exit("a broken torchvision was not noticed")
+        except agop.AGOPError as message:
+            expected = f"torchvision is installed but can't be imported ({type(error).__name__}"
+            assert expected in str(message) and f"torch=={torch.__version__.partition('+')[0]}" in str(message), message
+    import tests.integrations.operators
+    try:
+        import timm, torchvision
+    except Exception as error:
+        sys.exit(f"can't be imported: {type(error).__name__}: {error}")
+    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", num_classes=7)
+    ours.load_state_dict(theirs.state_dict())
+    torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
+    assert load_model("torchvision:resnet18", f"{folder}/thousand.pth").fc.out_features == 1000
+    torch.save(timm.create_model("resnet18", num_classes=3).state_dict(), f"{folder}/timm.pth")
+    assert load_model("timm:resnet18", f"{folder}/timm.pth", num_classes=3).num_classes == 3
+    for spec in ("timm:resnet18", "torchvision:resnet19"):
+        try:
+            load_model(spec)
+            sys.exit(f"{spec} was loaded")
+        except agop.AGOPError as error:
+            print(*str(error).split())
+"""
+
+
+@pytest.mark.slow
+def test_torchvision_and_timm_models_load_and_a_broken_torchvision_affects_only_its_own(tmp_path):
+    if not BESIDE.is_dir():
+        pytest.skip("torchvision and timm aren't installed: `make .venv/dev` puts them next to the environment")
+    torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
+    torch.save(ResNet18().state_dict(), tmp_path / "thousand.pth")
+    path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), os.getcwd()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", textwrap.dedent(BESIDE_TORCHVISION), str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if result.stderr.startswith("can't be imported"):
+        pytest.skip(f"torchvision or timm {result.stderr}")
+    assert result.returncode == 0, result.stderr
+    timm, unknown = result.stdout.splitlines()
+    assert "--weights FILE" in timm
+    assert re.fullmatch(
+        r"no torchvision model is named 'resnet19': did you mean 'resnet18'\? known: resnet18, .*, \d+ more", unknown
+    )
