@@ -25,33 +25,16 @@ _OTHER_RANGE = 64
 
 @overload
 def explain(
-    model: nn.Module,
-    images: Tensor,
-    method: str | Method = ...,
-    prior: AGOP | None = ...,
-    target: Target = ...,
-    layer: Layer = ...,
-    batch_size: int | None = ...,
-    *,
-    references: Tensor | None = ...,
-    nan: str = ...,
+    model: nn.Module, images: Tensor, method: str | Method = ..., prior: AGOP | None = ..., target: Target = ...,
+    layer: Layer = ..., batch_size: int | None = ..., *, references: Tensor | None = ..., nan: str = ...,
     output: str = ...,
-) -> Tensor: ...
+) -> Tensor: ...  # fmt: skip
 @overload
 def explain(
-    model: nn.Module,
-    images: Tensor,
-    method: str | Method = ...,
-    prior: AGOP | None = ...,
-    target: Target = ...,
-    layer: Layer = ...,
-    batch_size: int | None = ...,
-    *,
-    factors: bool,
-    references: Tensor | None = ...,
-    nan: str = ...,
+    model: nn.Module, images: Tensor, method: str | Method = ..., prior: AGOP | None = ..., target: Target = ...,
+    layer: Layer = ..., batch_size: int | None = ..., *, factors: bool, references: Tensor | None = ..., nan: str = ...,
     output: str = ...,
-) -> tuple[Tensor, dict[str, Tensor]]: ...
+) -> tuple[Tensor, dict[str, Tensor]]: ...  # fmt: skip
 def explain(
     model: nn.Module,
     images: Tensor,

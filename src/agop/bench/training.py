@@ -19,7 +19,7 @@ from agop.bench.scenarios import Recipe, Scenario, Split
 from agop.evaluation.scoring import accuracy
 from agop.io import write_atomically
 from agop.model.outputs import predicted
-from agop.model.probe import Gradients, derivative_with_layer
+from agop.model.probe import Gradients, derivative
 from agop.prior.agop import AGOP
 from agop.prior.hook import AGOPTrainingHook
 from agop.report.folder import Row
@@ -327,7 +327,7 @@ def _backward(network: Any, weights: Weights, images: Tensor, labels: Tensor) ->
     for weight, gradient in zip(weights.values(), weight_gradients, strict=True):
         weight.grad = gradient
     targets = predicted(logits.detach())
-    values, at_layer = derivative_with_layer(logits, targets, leaf, outputs[0] if outputs else None)
+    values, at_layer = derivative(logits, targets, leaf, outputs[0] if outputs else None)
     # (S,D,P,N) → (N,D,P,1) of each network
     deltas = [] if at_layer is None else [[own.permute(2, 0, 1)[..., None] for own in at_layer]]
     parts = [torch.split(part, labels.shape[1]) for part in (values, logits.detach(), targets)]

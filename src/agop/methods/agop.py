@@ -14,15 +14,7 @@ from agop.errors import InputError, LayerError, PriorError
 from agop.methods.base import Job, Method, edges, product, sum_channels
 from agop.methods.cam import mean_gradient, weighted_maps
 from agop.methods.gradients import ReferenceMethod, Vanilla
-from agop.model.layers import (
-    COARSE_BELOW,
-    Layer,
-    default_layer,
-    layer_candidates,
-    map_size,
-    named_layer,
-    patch_outputs,
-)
+from agop.model.layers import COARSE_BELOW, Layer, default_layer, layer_candidates, map_size, named_layer, patch_outputs
 from agop.model.probe import Probe, at_least_float32
 from agop.prior.agop import AGOP, ENOUGH_SAMPLES
 from agop.prior.matrices import square_root

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from agop.errors import InputError, ModelError, PriorError, UnknownNameError
 from agop.model.load import load_user_object
-from agop.model.probe import Probe, at_least_float32
+from agop.model.probe import Probe, at_least_float32, split_batch
 from agop.prior.agop import AGOP
 from agop.registry import Registry, unknown_name_error
 
@@ -88,10 +88,8 @@ class Job:
 
     def parts(self) -> Iterator[Job]:
         """The job in parts with at most `rows` images each."""
-        images = torch.split(self.images, self.rows)
-        targets = [None] * len(images) if self.targets is None else torch.split(self.targets, self.rows)
-        for part, target in zip(images, targets, strict=True):
-            yield replace(self, images=part, targets=target)
+        for images, targets in split_batch(self.rows, self.images, self.targets):
+            yield replace(self, images=images, targets=targets)
 
 
 @dataclass(frozen=True)

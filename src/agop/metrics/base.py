@@ -133,9 +133,8 @@ def metric(
     """
 
     def register(function: Callable[..., Tensor]) -> Metric:
-        name = function.__name__
         text = cleandoc(function.__doc__ or "") + (_OF_A_MODEL if needs_model else _OF_MASKS)
-        new = Metric(function, name, label, bounds, higher_is_better, text, needs_model, extra)
+        new = Metric(function, function.__name__, label, bounds, higher_is_better, text, needs_model, extra)
         registry.add(new.name, new)
         return new
 

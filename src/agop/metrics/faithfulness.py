@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from agop.errors import InputError
 from agop.metrics.base import MOST_STEPS, defined, metric
 from agop.model.outputs import Target, probabilities, target_indices
-from agop.model.probe import Probe, check_images, probing, rows_for
+from agop.model.probe import check_images, probing, rows_for
 
 # Default number of steps of srg, at most.
 _SRG_STEPS = 8
@@ -96,15 +96,9 @@ def srg(
 
 
 def _areas(
-    model: nn.Module,
-    images: Tensor,
-    maps: Any,
-    target: Target,
-    steps: int | None,
-    fill: float | Tensor,
-    inserting: bool,
-    batch_size: int | None,
-) -> Tensor:
+    model: nn.Module, images: Tensor, maps: Any, target: Target, steps: int | None, fill: float | Tensor,
+    inserting: bool, batch_size: int | None,
+) -> Tensor:  # fmt: skip
     """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
 
     The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one
@@ -124,32 +118,23 @@ def _areas(
     rows, targets = rows_for(images, batch_size, model), target_indices(target, len(images))
     # A pixel's rank is its place in the order of change.
     ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
-    scores = []
+    areas = []
     with probing(model) as probe:
         for start in range(0, len(images), rows):
             part = slice(start, start + rows)
-            part_targets = None if targets is None else targets[part]
             placed = probe.placed(images[part])
+            own_ranks = ranks[part].to(placed.device)
             filled = probe.placed(fill[part]) if isinstance(fill, Tensor) else fill
-            curve = _curve(probe, placed, ranks[part].to(placed.device), part_targets, cuts, filled, inserting, rows)
-            scores.append(torch.trapezoid(curve.cpu(), cuts.double() / cuts[-1], dim=0))
-    return torch.where(defined(maps).cpu(), torch.cat(scores), torch.nan)
-
-
-def _curve(
-    probe: Probe, images: Tensor, ranks: Tensor, targets: Tensor | None, cuts: Tensor, fill: float | Tensor,
-    inserting: bool, rows: int,
-) -> Tensor:  # fmt: skip
-    """Target probabilities (steps+1,N). As many cuts share a pass as `rows` allows."""
-    logits = probe.logits(images)
-    targets = probe.checked(targets, logits)
-    cuts_per_pass, curve = max(1, rows // len(images)), []
-    for some in torch.split(cuts.to(images.device), cuts_per_pass):
-        changed = ranks < some.reshape(-1, 1, 1, 1, 1)
-        batch = torch.where(changed == inserting, images, fill).flatten(0, 1)
-        scores = probabilities(probe.logits(batch).double())
-        curve.append(scores.gather(1, targets.repeat(len(some))[:, None]).reshape(len(some), -1))
-    return torch.cat(curve)
+            classes = probe.checked(None if targets is None else targets[part], probe.logits(placed))
+            curve = []
+            # As many cuts share a pass as `rows` allows.
+            for some in torch.split(cuts.to(placed.device), max(1, rows // len(placed))):
+                changed = own_ranks < some.reshape(-1, 1, 1, 1, 1)
+                batch = torch.where(changed == inserting, placed, filled).flatten(0, 1)
+                scores = probabilities(probe.logits(batch).double())
+                curve.append(scores.gather(1, classes.repeat(len(some))[:, None]).reshape(len(some), -1))
+            areas.append(torch.trapezoid(torch.cat(curve).cpu(), cuts.double() / cuts[-1], dim=0))
+    return torch.where(defined(maps).cpu(), torch.cat(areas), torch.nan)
 
 
 def _fill(images: Tensor, references: Tensor | None, generator: torch.Generator) -> Tensor:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
 from agop.model.outputs import predicted
-from agop.model.probe import Outputs, Probe, at_least_float32, captured, derivative, derivatives, probing
+from agop.model.probe import Outputs, Probe, at_least_float32, captured, derivative, derivatives, probing, split_batch
 from agop.model.state import unwrapped
 
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -151,8 +150,7 @@ Layer = str | nn.Module | None
 COARSE_BELOW = 7
 
 
-@dataclass(frozen=True)
-class FeatureMaps:
+class FeatureMaps(NamedTuple):
     """A layer's activations and the gradients of the target logits with respect to them, both (N,D,h,w)."""
 
     activations: Tensor
@@ -200,13 +198,12 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
     if not isinstance(layer, nn.Module):
         layer = layer_for(probe, images[:1], layer)
     if probe.mixes_samples and len(images) > 1:
-        single = [None] * len(images) if targets is None else torch.split(targets, 1)
-        parts = [feature_maps(probe, *part, layer) for part in zip(probe.parts(images), single, strict=True)]
-        return FeatureMaps(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(FeatureMaps)))
+        parts = [feature_maps(probe, *part, layer) for part in split_batch(1, images, targets)]
+        return FeatureMaps(*map(torch.cat, zip(*parts, strict=True)))
     with captured([layer]) as outputs:
         logits = probe.forward(probe.placed(images).requires_grad_())
     activations = tensor_of(layer, outputs)
-    gradients = derivative(logits, probe.checked(targets, logits.detach()), activations, probe.output)
+    gradients, _ = derivative(logits, probe.checked(targets, logits.detach()), activations, None, probe.output)
     both = [part.to(at_least_float32(activations.dtype)) for part in (activations.detach(), gradients)]
     return FeatureMaps(*(feature_grid(probe.model, layer, part, images) for part in both))
 
@@ -305,7 +302,12 @@ def patch_outputs(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[Tenso
     """
     calls = [_first_call(probe, part, layer) for part in probe.parts(images)]
     features = torch.cat([feature_grid(probe.model, layer, output, images[: len(output)]) for _, output in calls])
-    return _without_bias(layer, features.to(at_least_float32(features.dtype))), calls[0][0]
+    features = features.to(at_least_float32(features.dtype))
+    bias = layer.bias if isinstance(layer, (nn.Conv2d, nn.Linear)) else None
+    if bias is not None:
+        features = features - bias.detach().to(features)[:, None, None]
+    inverse = _inverse_scale(layer)  # before a batch norm that was folded into the layer
+    return features if inverse is None else features * inverse.to(features)[:, None, None], calls[0][0]
 
 
 class _Reached(BaseException):  # not an Exception: a model's forward pass may catch those
@@ -333,15 +335,6 @@ def _first_call(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[torch.S
     raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")
 
 
-def _without_bias(layer: nn.Module, outputs: Tensor) -> Tensor:
-    """Outputs (N,D,h,w) of a convolution or linear layer minus its bias, before a batch norm folded into it."""
-    bias = layer.bias if isinstance(layer, (nn.Conv2d, nn.Linear)) else None
-    if bias is not None:
-        outputs = outputs - bias.detach().to(outputs)[:, None, None]
-    inverse = _inverse_scale(layer)
-    return outputs if inverse is None else outputs * inverse.to(outputs)[:, None, None]
-
-
 def _inverse_scale(layer: nn.Module) -> Tensor | None:
     """Factors (D,) that undo a folded batch norm, 0 for a channel that it switches off: S is 0 there."""
     scale: Tensor | None = getattr(layer, FOLDED_SCALE, None)
@@ -353,11 +346,6 @@ def convolution_weight(layer: nn.Conv2d) -> Tensor:
     weight, inverse = layer.weight.detach().double().cpu(), _inverse_scale(layer)
     if inverse is not None:
         weight = weight * inverse.to(weight)[:, None, None, None]
-    if layer.groups == 1:
-        return weight
-    full = weight.new_zeros(layer.out_channels, layer.in_channels, *weight.shape[2:])
-    outputs, inputs = layer.out_channels // layer.groups, layer.in_channels // layer.groups
-    for group in range(layer.groups):
-        rows = slice(group * outputs, (group + 1) * outputs)
-        full[rows, group * inputs : (group + 1) * inputs] = weight[rows]
-    return full
+    own = torch.ones(layer.out_channels // layer.groups, layer.in_channels // layer.groups)
+    in_group = torch.kron(torch.eye(layer.groups), own).bool()[:, :, None, None]
+    return torch.where(in_group, weight.repeat(1, layer.groups, 1, 1), 0.0)

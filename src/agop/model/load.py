@@ -72,7 +72,7 @@ def load_model(spec: str, weights: str | Path | None = None, num_classes: int | 
         if not library or not name:
             raise ModelError(f"{spec!r} does not name a model: give {', '.join(FORMS)}")
         if library == "hf" and path is not None:
-            return _hugging_face_with_weights(name, path, _options("num_labels", num_classes))
+            return _hugging_face_with_weights(name, path, num_classes)
         if library in _LIBRARIES:
             model = _library_model(library, name, path is None, num_classes)
         elif num_classes is not None:
@@ -86,7 +86,7 @@ def load_model(spec: str, weights: str | Path | None = None, num_classes: int | 
 
 def _library_model(library: str, name: str, pretrained: bool, num_classes: int | None) -> nn.Module:
     package: Any = import_library("transformers" if library == "hf" else library)
-    options = _options("num_labels" if library == "hf" else "num_classes", num_classes)
+    options = {} if num_classes is None else {"num_labels" if library == "hf" else "num_classes": num_classes}
     if library == "torchvision" and name.lower() not in package.models.list_models():
         raise unknown_name_error("torchvision model", name, package.models.list_models())
     try:
@@ -102,9 +102,10 @@ def _library_model(library: str, name: str, pretrained: bool, num_classes: int |
     return model  # type: ignore[no-any-return]
 
 
-def _hugging_face_with_weights(name: str, weights: Path, options: dict[str, int]) -> nn.Module:
+def _hugging_face_with_weights(name: str, weights: Path, num_classes: int | None) -> nn.Module:
     """Through the library, which maps older names of the same weights."""
     transformers = import_library("transformers")
+    options = {} if num_classes is None else {"num_labels": num_classes}
     config = transformers.AutoConfig.from_pretrained(name, **options)
     untrained = transformers.AutoModelForImageClassification.from_config(config)
     model: nn.Module
@@ -113,10 +114,6 @@ def _hugging_face_with_weights(name: str, weights: Path, options: dict[str, int]
     )
     check_complete(weights, sorted(report["missing_keys"]), sorted(report["unexpected_keys"]))
     return model
-
-
-def _options(name: str, value: int | None) -> dict[str, int]:
-    return {} if value is None else {name: value}
 
 
 def import_library(library: str) -> Any:

@@ -121,8 +121,7 @@ class Probe:
         With a layer, also those with respect to its outputs, from the same pass.
         """
         if self.mixes_samples and len(images) > 1:
-            single = [None] * len(images) if targets is None else torch.split(targets, 1)
-            each = [self.gradients(*part, layer) for part in zip(self.parts(images), single, strict=True)]
+            each = [self.gradients(*part, layer) for part in split_batch(1, images, targets)]
             columns = zip(*((part.values, part.logits, part.targets, part.deltas) for part in each), strict=True)
             return Gradients(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
         leaf = self.placed(images).requires_grad_()
@@ -130,7 +129,7 @@ class Probe:
         with nothing if layer is None else layer.watched(self.model) as outputs:
             logits = self.forward(leaf)
         targets = self.checked(targets, logits.detach())
-        values, deltas = derivative_with_layer(logits, targets, leaf, next(iter(outputs.values()), None), self.output)
+        values, deltas = derivative(logits, targets, leaf, next(iter(outputs.values()), None), self.output)
         if layer is not None and deltas is not None:
             deltas = layer.deltas(self.model, deltas, images)
         return Gradients(values, logits.detach(), targets, deltas)
@@ -182,6 +181,12 @@ class Probe:
         return torch.split(images, 1) if self.mixes_samples else (images,)
 
 
+def split_batch(rows: int, images: Tensor, values: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    """Parts with at most `rows` images, and the values (N,) of each part, if there are any."""
+    parts = torch.split(images, rows)
+    return list(zip(parts, [None] * len(parts) if values is None else torch.split(values, rows), strict=True))
+
+
 def number_of_classes(model: nn.Module, images: Tensor) -> int:
     """Number of the model's classes, from a pass over images (N,C,H,W), which may be zeros."""
     with probing(model) as probe, warnings.catch_warnings():
@@ -189,21 +194,14 @@ def number_of_classes(model: nn.Module, images: Tensor) -> int:
         return class_count(probe.logits(images))
 
 
-def derivative(logits: Tensor, targets: Tensor, inputs: Tensor, output: str = PREDICTED) -> Tensor:
+def derivative(
+    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor | None, output: str = PREDICTED
+) -> tuple[Tensor, Tensor | None]:
     """Gradient of the summed target logits, or log-odds, with respect to inputs, of the inputs' shape.
 
     NaN for a sample whose logits aren't finite: a ReLU would pass a finite gradient even then. Logits of −inf, as of
-    masked classes, are allowed except for the target.
-    """
-    return derivative_with_layer(logits, targets, inputs, None, output)[0]
-
-
-def derivative_with_layer(
-    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor | None, output: str = PREDICTED
-) -> tuple[Tensor, Tensor | None]:
-    """As `derivative`, and from the same pass the gradients with respect to a layer's outputs if there are any.
-
-    These are zero if the logits don't depend on the layer.
+    masked classes, are allowed except for the target. From the same pass, gradients with respect to a layer's outputs
+    if there are any: zero if the logits don't depend on the layer.
     """
     values, *at_layer = derivatives(logits, targets, [inputs] if outputs is None else [inputs, outputs], output)
     if values is None:

@@ -431,16 +431,10 @@ def _checksum(tensors: Tensors, values: dict[str, Any]) -> str:
 def _are_consistent(tensors: dict[str, Tensor | None], count: int) -> bool:
     """True if the tensors can belong to one AGOP. They may not if it was made by hand."""
     diagonal, by_class, counts = (tensors[name] for name in _TENSORS[:3])
-    if (
-        count <= 0
-        or diagonal is None
-        or diagonal.ndim != 3
-        or not bool((diagonal >= 0).all() & diagonal.isfinite().all())
-    ):
+    if count <= 0 or diagonal is None or diagonal.ndim != 3 or (by_class is None) != (counts is None):
         return False
-    if (by_class is None) != (counts is None):
+    if by_class is not None and counts is not None and by_class.shape[:1] != counts.shape:
         return False
-    if by_class is not None and counts is not None and by_class.shape != (len(counts), *diagonal.shape):
-        return False
-    images = (tensors["sketch"], tensors["image_moments"])
-    return all(values is None or values.shape[1:] == diagonal.shape for values in images)
+    images = (by_class, tensors["sketch"], tensors["image_moments"])
+    matching = all(values is None or values.shape[1:] == diagonal.shape for values in images)
+    return matching and bool((diagonal >= 0).all() & diagonal.isfinite().all())

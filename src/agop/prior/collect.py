@@ -17,7 +17,7 @@ from agop.errors import FileError, GradientError, InputError, NoSamplesError, wa
 from agop.model.layers import Layer, PatchLayer
 from agop.model.outputs import check_output, check_range, class_count, labels_for
 from agop.model.prepare import prepare_if_equal
-from agop.model.probe import Gradients, check_images, check_model, probing, rows_for
+from agop.model.probe import Gradients, check_images, check_model, probing, rows_for, split_batch
 from agop.model.state import preserved_random_state
 from agop.prior.accumulator import Accumulator, PatchSums, patch_sums
 from agop.prior.agop import AGOP, CHECKPOINT
@@ -180,13 +180,10 @@ class Collector:
         """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
         check_images(images)
         truth = self._truth(labels, len(images))
-        size = rows or len(images)
-        images_by_pass = torch.split(images, size)
-        truths = [None] * len(images_by_pass) if truth is None else torch.split(truth, size)
         with probing(model, self.options.output) as probe:
             parts = [
                 self._part(probe.gradients(part, layer=self.patch_layer), own, part)
-                for part, own in zip(images_by_pass, truths, strict=True)
+                for part, own in split_batch(rows or len(images), images, truth)
             ]
         self._count(parts, truth)
 
@@ -249,10 +246,8 @@ class Collector:
         if sums.skipped:
             reason = f"{sums.skipped} had NaN or infinite gradients: check the images and the weights"
         elif self.seen:
-            reason = (
-                f"none of {self.seen} was classified correctly: train longer, check the labels, or set "
-                "only_correct=False"
-            )
+            fix = "train longer, check the labels, or set only_correct=False"
+            reason = f"none of {self.seen} was classified correctly: {fix}"
         raise NoSamplesError(f"no sample was counted: {reason}")
 
 
@@ -268,23 +263,21 @@ def _snapshots(
     """A function that takes a snapshot if one is due. A snapshot is also taken if an error ends the block."""
     last = time.monotonic()
 
-    def snapshot() -> None:
+    def take_if_due(at_end: bool = False) -> None:
+        nonlocal last
+        if not at_end and time.monotonic() - last < every:
+            return
         if take is not None and collector.consistent and collector.sums.count:
             try:
                 take(AGOP.from_sums(collector.sums, model, CHECKPOINT, collector.options.recorded()))
             except FileError as error:
                 warn(f"no snapshot was written: {error}")
-
-    def take_if_due(at_end: bool = False) -> None:
-        nonlocal last
-        if at_end or time.monotonic() - last >= every:
-            snapshot()
-            last = time.monotonic()
+        last = time.monotonic()
 
     try:
         yield take_if_due
     except BaseException:  # also KeyboardInterrupt, and signals when another rank ended
-        snapshot()
+        take_if_due(at_end=True)
         raise
 
 

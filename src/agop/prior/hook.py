@@ -126,8 +126,13 @@ class AGOPTrainingHook:
                 if self._convergence is not None:
                     self._convergence.add(self._collector.sums.total())
         self.steps += 1
-        if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0:
-            self._snapshot(self.snapshot_dir)
+        if self.snapshot_dir is not None and self.steps % self.snapshot_every == 0 and self.count:
+            rank, world_size = rank_and_world_size()
+            suffix = f"-rank{rank}" if world_size > 1 else ""
+            try:
+                self.so_far().save(self.snapshot_dir / f"step-{self.steps:08d}{suffix}.safetensors")
+            except FileError as error:  # a full disk must not stop a training
+                warn(f"no snapshot at step {self.steps}, training continues: {error}")
 
     def finalize(self) -> AGOP:
         """The AGOP so far, of all ranks under torch.distributed, where every rank must call it. More steps may follow.
@@ -135,21 +140,15 @@ class AGOPTrainingHook:
         Raises:
             NoSamplesError: No sample was counted.
         """
-        sums = self._collector.total("step() was never called: call it once per batch")
-        self._check_convergence()
-        return self._agop(sums)
-
-    def _check_convergence(self) -> None:
-        """Warn if every="auto" used so few batches that their diag(M) may differ from that of all."""
-        if self._convergence is None or self._convergence.passes == self.steps:
-            return
-        cosine = self.convergence
-        if cosine is None or cosine < _CONVERGED:
+        sums, cosine = self._collector.total("step() was never called: call it once per batch"), self.convergence
+        thinned = self._convergence is not None and self._convergence.passes < self.steps
+        if thinned and (cosine is None or cosine < _CONVERGED):
             estimate = "too few were used for an estimate" if cosine is None else f"estimated cosine {cosine:.2f}"
             warn(
                 f"diag(M) may differ from that of all {self.steps} batches, of which every={AUTO!r} skips many "
                 f"({estimate}): train longer, or pass every=1, which takes more time"
             )
+        return self._agop(sums)
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
@@ -189,17 +188,6 @@ class AGOPTrainingHook:
 
     def _agop(self, sums: Accumulator, **more: Any) -> AGOP:
         return AGOP.from_sums(sums, self.model, TRAINING, self._options, steps=self.steps, **more)
-
-    def _snapshot(self, folder: Path) -> None:
-        """Write the current AGOP. A full disk must not stop a training."""
-        if self.count == 0:
-            return
-        rank, world_size = rank_and_world_size()
-        suffix = f"-rank{rank}" if world_size > 1 else ""
-        try:
-            self.so_far().save(folder / f"step-{self.steps:08d}{suffix}.safetensors")
-        except FileError as error:
-            warn(f"no snapshot at step {self.steps}, training continues: {error}")
 
 
 class Convergence:
