@@ -18,6 +18,7 @@ from agop import load_model
 from agop.bench import CNN8by8, ResNet18
 from agop.errors import AGOPError, AGOPWarning, FileError, MissingExtraError, ModelError
 from tests import zoo
+from tests.state import same
 
 BESIDE = Path(sys.prefix) / "beside"
 
@@ -59,29 +60,19 @@ def test_invalid_specs_raise(spec, message):
         load_model(spec)
 
 
-def test_weights_load_from_every_supported_file(tmp_path):
-    torch.manual_seed(4)
-    source = CNN8by8()
-    state = source.state_dict()
-    torch.save(state, tmp_path / "plain.pt")
-    torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "wrapped.pt")
-    save_file(state, tmp_path / "w.safetensors")
-    save_file(state, tmp_path / "safetensors.bin")  # detected by its content
-    for file in ("plain.pt", "wrapped.pt", "w.safetensors", "safetensors.bin"):
-        loaded = load_model("agop.bench:CNN8by8", tmp_path / file)
-        assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
-
-
+# Before the names of a LightningModule's part, of DataParallel, of torch.compile.
 PREFIXES = ["model.", "net.", "module.", "_orig_mod.", "model._orig_mod.", "anything.deep."]
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_one_prefix_before_all_names_is_removed(tmp_path, prefix):
-    """Of a LightningModule's part, of DataParallel, of torch.compile."""
-    source = CNN8by8()
-    torch.save({f"{prefix}{name}": value for name, value in source.state_dict().items()}, tmp_path / "w.pt")
-    loaded = load_model("agop.bench:CNN8by8", tmp_path / "w.pt")
-    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), source.parameters(), strict=True))
+def test_weights_load_from_every_supported_file_without_one_prefix_before_all_names(tmp_path):
+    state = CNN8by8().state_dict()
+    torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "wrapped.pt")
+    save_file(state, tmp_path / "w.safetensors")
+    save_file(state, tmp_path / "safetensors.bin")  # detected by its content
+    for prefix in ("", *PREFIXES):
+        torch.save({f"{prefix}{name}": value for name, value in state.items()}, tmp_path / f"{prefix}pt")
+    for file in tmp_path.iterdir():
+        assert same(load_model("agop.bench:CNN8by8", file).state_dict(), state), file
 
 
 def test_tensors_outside_the_prefix_are_ignored_with_a_warning(tmp_path):
@@ -113,10 +104,12 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
     torch.save(Runs(), "evil.pt")
     torch.save({"epoch": 3}, "number.pt")
     torch.save(ResNet18(2).state_dict(), "other.pt")
+    torch.save({name: value[:1] for name, value in CNN8by8().state_dict().items()}, "shapes.pt")
     Path("text.safetensors").write_text("hello")
     for file, error, message in [
         ("evil.pt", FileError, "could run code"), ("number.pt", FileError, "does not contain a state dict"),
         ("other.pt", ModelError, "does not match the model.*it lacks|--num-classes"),
+        ("shapes.pt", ModelError, r"does not match the model: size mismatch.*Build the network"),
         ("text.safetensors", FileError, "is not a safetensors file, or is truncated"),
         ("nothing.pt", FileError, "nothing.pt can't be read: No such file"),
     ]:  # fmt: skip
@@ -124,13 +117,6 @@ def test_invalid_weight_files_raise_and_run_no_code(tmp_path, monkeypatch):
             load_model("agop.bench:CNN8by8", file)
         assert "\n" not in str(raised.value)
     assert not Path("ran").exists()
-
-
-def test_weights_of_other_shapes_are_one_line(tmp_path):
-    torch.save({name: value[:1] for name, value in CNN8by8().state_dict().items()}, tmp_path / "other.pt")
-    with pytest.raises(ModelError, match=r"does not match the model: size mismatch.*Build the network") as raised:
-        load_model("agop.bench:CNN8by8", tmp_path / "other.pt")
-    assert "\n" not in str(raised.value)
 
 
 def invalid_weights() -> dict[str, bytes]:
@@ -164,21 +150,17 @@ def test_invalid_weights_raise_with_one_sentence_and_the_fix(tmp_path, name):
     assert ("is empty" in message) == name.startswith("empty")
 
 
-def test_missing_libraries_raise_with_the_command_that_installs_them(monkeypatch):
-    for name in ("torchvision", "timm", "transformers"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        MissingExtraError, match=r"^a timm model needs timm: pip install 'agop\[timm\]' torch==\d+\.\d+\.\d+$"
-    ):
-        load_model("timm:resnet18")
-    with pytest.raises(
-        MissingExtraError, match=r"needs transformers: pip install 'agop\[transformers\]' torch==[\d.]+$"
-    ):
-        load_model("hf:name")
-    with pytest.raises(
-        ModelError, match=r"^a torchvision model needs torchvision: pip install torchvision torch==\d+\.\d+\.\d+$"
-    ):
-        load_model("torchvision:resnet18")
+@pytest.mark.parametrize(
+    ("spec", "name", "install", "error"),
+    [("timm:resnet18", "timm", r"'agop\[timm\]'", MissingExtraError),
+     ("hf:name", "transformers", r"'agop\[transformers\]'", MissingExtraError),
+     ("torchvision:resnet18", "torchvision", "torchvision", ModelError)],
+)  # fmt: skip
+def test_missing_libraries_raise_with_the_command_that_installs_them(spec, name, install, error, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    message = rf"^a {name} model needs {name}: pip install {install} torch==\d+\.\d+\.\d+$"
+    with pytest.raises(error, match=message):
+        load_model(spec)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import agop
 from agop.errors import AGOPWarning, ModelError
@@ -33,9 +34,11 @@ class Scaled(nn.Conv2d):
 
 
 class ManyChannels(nn.Module):
-    def __init__(self, second=nn.Conv2d):
+    second_kind = nn.Conv2d
+
+    def __init__(self):
         super().__init__()
-        self.first, self.second, self.head = nn.Conv2d(3, 256, 3), second(256, 4, 3), nn.LazyLinear(2)
+        self.first, self.second, self.head = nn.Conv2d(3, 256, 3), self.second_kind(256, 4, 3), nn.LazyLinear(2)
 
     def forward(self, x):
         return self.head(self.second(self.first(x)).flatten(1))
@@ -47,8 +50,7 @@ class ByKeyword(ManyChannels):
 
 
 class ByScale(ManyChannels):
-    def __init__(self):
-        super().__init__(Scaled)
+    second_kind = Scaled
 
     def forward(self, x):
         return self.head(self.second(self.first(x), 0.5).flatten(1))
@@ -97,92 +99,79 @@ def test_gradcam_on_the_copy_equals_the_original_except_at_a_folded_convolution_
 
 
 class Pair(nn.Module):
-    """A convolution and its norm. Subclasses use them in a second way."""
+    """A convolution and its norm, used by a function of the model and the images."""
 
-    def __init__(self):
+    def __init__(self, features):
         super().__init__()
         self.conv, self.norm, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Linear(3, 2)
         self.norm.running_mean.fill_(0.7)
         self.norm.running_var.fill_(4.0)
+        self.features = features
 
     def forward(self, x):
-        return self.head(self.features(x).tanh().mean((2, 3)))
+        return self.head(self.features(self, x).tanh().mean((2, 3)))
 
 
 class ConvolutionOfTwoNames(Pair):
-    def features(self, x):
+    def forward(self, x):
         self.alias = self.conv
-        return self.norm(self.alias(x))
-
-
-class ConvolutionWithTwoUsers(Pair):
-    def features(self, x):
-        seen = self.conv(x)
-        return self.norm(seen) + seen
+        return super().forward(x)
 
 
 class ConvolutionCalledTwice(Pair):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, features):
+        super().__init__(features)
         self.other_norm = nn.BatchNorm2d(3)
-
-    def features(self, x):
-        return self.norm(self.conv(x)) + self.other_norm(self.conv(-x))
 
 
 class NormOfTwoNames(Pair):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, features):
+        super().__init__(features)
         self.alias = self.norm
-
-    def features(self, x):
-        return self.alias(self.norm(self.conv(x)))
-
-
-class WeightUsedAgain(Pair):
-    def features(self, x):
-        return self.norm(self.conv(x)) + nn.functional.conv2d(x, self.conv.weight, padding=1)
-
-
-class ForwardCalled(Pair):
-    def features(self, x):
-        return self.norm(self.conv(x)) + self.conv.forward(x)
-
-
-class NormRead(Pair):
-    def features(self, x):
-        return self.norm(self.conv(x)) * self.norm.weight[:, None, None] + self.norm.running_mean[:, None, None]
 
 
 class HookedNorm(Pair):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, features):
+        super().__init__(features)
         self.norm.register_full_backward_hook(lambda _module, inputs, _outputs: (inputs[0] * 3,))
-
-    def features(self, x):
-        return self.norm(self.conv(x))
 
 
 class Viewed(Pair):
     """view() depends on the memory layout, which channels last would change."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, features):
+        super().__init__(features)
         self.head = nn.Linear(3 * 144, 2)
 
     def forward(self, x):
-        return self.head(self.norm(self.conv(x)).view(x.size(0), -1))
+        return self.head(self.features(self, x).view(x.size(0), -1))
 
 
-KINDS = [
-    ConvolutionOfTwoNames, ConvolutionWithTwoUsers, ConvolutionCalledTwice, NormOfTwoNames, WeightUsedAgain,
-    ForwardCalled, NormRead, HookedNorm, Viewed,
-]  # fmt: skip
+def plain(net, x):
+    return net.norm(net.conv(x))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_unusual_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
-    model, images = kind().eval(), zoo.images()
+def norm_read(net, x):
+    return plain(net, x) * net.norm.weight[:, None, None] + net.norm.running_mean[:, None, None]
+
+
+USES = {
+    "convolution of two names": (ConvolutionOfTwoNames, lambda net, x: net.norm(net.alias(x))),
+    "convolution with two users": (Pair, lambda net, x: net.norm(seen := net.conv(x)) + seen),
+    "convolution called twice": (ConvolutionCalledTwice, lambda net, x: plain(net, x) + net.other_norm(net.conv(-x))),
+    "norm of two names": (NormOfTwoNames, lambda net, x: net.alias(plain(net, x))),
+    "weight used again": (Pair, lambda net, x: plain(net, x) + functional.conv2d(x, net.conv.weight, padding=1)),
+    "forward called": (Pair, lambda net, x: plain(net, x) + net.conv.forward(x)),
+    "norm read": (Pair, norm_read),
+    "hooked norm": (HookedNorm, plain),
+    "view": (Viewed, plain),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_unusual_uses_of_a_convolution_or_norm_give_the_same_gradients(use):
+    kind, features = USES[use]
+    model, images = kind(features).eval(), zoo.images()
     expected = agop.input_gradients(model, images)
     gradients = agop.input_gradients(agop.prepare(model), images)
     torch.testing.assert_close(gradients.logits, expected.logits, rtol=1e-4, atol=1e-5)
@@ -191,26 +180,19 @@ def test_unusual_uses_of_a_convolution_or_norm_give_the_same_gradients(kind):
     torch.testing.assert_close(prior.diagonal, expected.values.double().square().mean(0), rtol=1e-3, atol=1e-9)
 
 
-class Branches(Pair):
-    """Can't be traced."""
-
-    def features(self, x):
-        return self.norm(self.conv(x) if x.sum() > 0 else -self.conv(x))
-
-
-class Uncopyable(Branches):
+class Uncopyable(Pair):
     def __deepcopy__(self, memo):
         raise TypeError("not me")
 
 
 def test_model_that_cannot_be_traced_warns_and_one_that_cannot_be_copied_raises():
-    model, images = Branches().eval(), zoo.images()
+    model, images = Pair(lambda net, x: plain(net, x if x.sum() > 0 else -x)).eval(), zoo.images()
     with pytest.warns(AGOPWarning, match="can't be traced"):
         prepared = agop.prepare(model)
     torch.testing.assert_close(prepared(images), model(images))
     with pytest.raises(ModelError, match="can't be copied"):
-        agop.prepare(Uncopyable())
-    assert agop.fit(Uncopyable(), [images], only_correct=False, progress=False).count == 5
+        agop.prepare(Uncopyable(plain))
+    assert agop.fit(Uncopyable(plain), [images], only_correct=False, progress=False).count == 5
 
 
 def test_bfloat16_is_not_folded():

@@ -72,21 +72,6 @@ def test_share_is_between_that_of_a_constant_map_and_1_and_ignores_the_scale(sal
     assert concentration(saliency.flip(1)).share == hot.share
 
 
-@pytest.mark.parametrize(
-    ("y", "x", "place"),
-    [
-        (0, 0, "upper left"), (0, 14, "top"), (1, 27, "upper right"), (14, 1, "left"), (14, 14, "centre"),
-        (13, 28, "right"), (28, 0, "lower left"), (28, 12, "bottom"), (28, 28, "lower right"),
-    ],
-)  # fmt: skip
-def test_a_patch_is_described_by_its_place(y, x, place):
-    saliency = torch.full((32, 32), 0.01).double()
-    saliency[y : y + 4, x : x + 4] = 1
-    hot = concentration(saliency)
-    assert (hot.pixels, hot.place) == (16, place)
-    assert hot.share == pytest.approx(16 / (16 + 0.01 * 1008))
-
-
 def of_classes(maps, counts, names=()):
     """AGOP of classes with these maps (K,H,W) and counts; NaN for a class without samples."""
     counts = torch.tensor(counts)
