@@ -18,14 +18,9 @@ class Wrapped(nn.Module):
     def __init__(self, wrap=lambda logits: logits, classes=CLASSES):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, 6, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(6, 8, 3, stride=2),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32, classes),
-        )
+            nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(), nn.Linear(32, classes),
+        )  # fmt: skip
         self.wrap = wrap
 
     def forward(self, x):
@@ -130,45 +125,30 @@ class WritesInput(Wrapped):
 
 
 class GrowsBuffers(Wrapped):
-    """The forward pass fills an empty buffer, registers another and replaces a parameter."""
+    """The forward pass fills an empty buffer, resizes one, registers another and replaces a parameter."""
 
     def __init__(self):
         super().__init__()
         self.register_buffer("empty", None)
+        self.register_buffer("grown", torch.zeros(2))
+        self.register_buffer("not_a_number", torch.full((2,), torch.nan))
         self.scale = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
         self.empty = torch.ones(3)
+        self.grown.resize_(5).fill_(1)
         if not hasattr(self, "late"):
             self.register_buffer("late", torch.ones(2))
         self.scale = nn.Parameter(torch.full((1,), 2.0))
         return super().forward(x * self.scale)
 
 
-class ResizesBuffer(Wrapped):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("grown", torch.zeros(2))
-        self.register_buffer("not_a_number", torch.full((2,), torch.nan))
-
-    def forward(self, x):
-        self.grown.resize_(5).fill_(1)
-        return super().forward(x)
-
-
 def batch_normed(inplace=False):
     model = nn.Sequential(
-        nn.Conv2d(3, 6, 3, padding=1, bias=False),
-        nn.BatchNorm2d(6),
-        nn.ReLU(inplace=inplace),
-        nn.Conv2d(6, 8, 3, stride=2),
-        nn.BatchNorm2d(8),
-        nn.ReLU(inplace=inplace),
-        nn.Dropout(0.3),
-        nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32, CLASSES),
-    )
+        nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6), nn.ReLU(inplace=inplace),
+        nn.Conv2d(6, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(inplace=inplace), nn.Dropout(0.3),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES),
+    )  # fmt: skip
     with torch.no_grad():
         for _ in range(3):
             model(torch.randn(8, 3, 12, 12) * 2 + 0.3)
@@ -195,11 +175,7 @@ KINDS = {
     "in-place": lambda: batch_normed(inplace=True),
     "in-place first": lambda: nn.Sequential(nn.ReLU(inplace=True), batch_normed(inplace=True)),
     "batch norm without running statistics": lambda: nn.Sequential(
-        nn.Conv2d(3, 4, 3),
-        nn.BatchNorm2d(4, track_running_stats=False),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(400, CLASSES),
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU(), nn.Flatten(), nn.Linear(400, 3)
     ),
     "layer norm": LayerNormed,
     "attention": Attention,
@@ -240,12 +216,9 @@ def per_sample_loop(model: nn.Module, batch: Tensor, targets=None) -> tuple[Tens
         leaf = image[None].clone().requires_grad_()
         logits = plain_logits(model(leaf.clone()), 1)[0]
         if len(logits) == 1:
-            target = int(logits[0] > 0) if targets is None else int(targets[index])
-            logit = logits[0] if target == 1 else -logits[0]
-        else:
-            target = int(logits.argmax()) if targets is None else int(targets[index])
-            logit = logits[target]
-        gradients.append(torch.autograd.grad(logit, leaf)[0])
+            logits = torch.cat([-logits, logits])
+        target = int(logits.argmax()) if targets is None else int(targets[index])
+        gradients.append(torch.autograd.grad(logits[target], leaf)[0])
         classes.append(target)
     return torch.cat(gradients), torch.tensor(classes)
 

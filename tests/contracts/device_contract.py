@@ -7,7 +7,7 @@ experimental, so this file is the only place that touches it.
 
 import os
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -99,18 +99,11 @@ def _wrapped(value):
     return Remote(value) if isinstance(value, torch.Tensor) else value
 
 
-@contextmanager
-def remote_device():
-    """The device, while the context is open."""
-    with RemoteMode():
-        yield torch.device(REMOTE, 0)
-
-
 @pytest.fixture
 def device():
     """The device that isn't the CPU."""
     name = os.environ["AGOP_DEVICE"]
-    with warnings.catch_warnings(), remote_device() if name == REMOTE else nullcontext():
+    with warnings.catch_warnings(), RemoteMode() if name == REMOTE else nullcontext():
         warnings.filterwarnings("ignore", message="the map of layer|cannot check whether")
         yield torch.device(name)
 

@@ -66,18 +66,13 @@ def test_a_convolution_of_many_channels_gets_a_contiguous_input_if_its_maps_are_
     assert seen == [contiguous]
 
 
-@pytest.mark.parametrize("kind", [ByKeyword, ByScale])
-def test_other_calls_of_a_convolution_of_many_channels_work(kind):
-    model, images = kind(), torch.randn(2, 3, 8, 8)
-    expected = model(images)
-    torch.testing.assert_close(agop.prepare(model)(images), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_the_copy_can_be_scripted():
-    model, images = ManyChannels(), torch.randn(2, 3, 8, 8)
-    expected = model(images)
-    torch.testing.assert_close(torch.jit.script(agop.prepare(model))(images), expected, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("kind", [ByKeyword, ByScale, "scripted"])
+def test_a_convolution_of_many_channels_can_be_called_otherwise_or_scripted(kind):
+    model, images = ManyChannels() if kind == "scripted" else kind(), torch.randn(2, 3, 8, 8)
+    expected, prepared = model(images), agop.prepare(model)
+    copy = torch.jit.script(prepared) if kind == "scripted" else prepared
+    torch.testing.assert_close(copy(images), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:the map of layer")

@@ -29,7 +29,6 @@ MODELS = {
     "draws random numbers": zoo.NoisyInEval,
     "writes its input": zoo.WritesInput,
     "grows buffers": zoo.GrowsBuffers,
-    "resizes a buffer": zoo.ResizesBuffer,
     "registers its first buffer": zoo.FirstBufferInForward,
     "draws from NumPy": zoo.NumpyNoise,
     "train() changes weights": WritesWeightsInTrain,
@@ -146,7 +145,7 @@ def test_numpy_draws_of_the_model_do_not_change_those_of_the_loader():
 
 def test_buffer_with_nan_is_not_written_to():
     """Writing even the same values would break a graph that has saved the buffer."""
-    model = zoo.ResizesBuffer()
+    model = zoo.GrowsBuffers()
     before = model.not_a_number._version
     agop.input_gradients(model, zoo.images())
     assert model.not_a_number._version == before

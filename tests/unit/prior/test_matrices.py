@@ -80,14 +80,6 @@ def test_gradients_of_lower_rank_are_exact_and_zeros_stay_zeros():
     assert not sketched(torch.zeros(50, *SHAPE)).rows().any()
 
 
-def test_state_restores_the_sketch():
-    sketch, restored = sketched(gradients(20)), Sketch(RANK)
-    restored.load_state_dict(sketch.state_dict())
-    for each in (sketch, restored):
-        each.update(gradients(30, seed=1))
-    assert torch.equal(sketch.rows(), restored.rows())
-
-
 def test_fit_hook_merge_and_states_sketch_the_counted_gradients():
     torch.manual_seed(0)
     model, images = CNN8by8(), torch.randn(60, *SHAPE)
