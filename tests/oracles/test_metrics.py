@@ -45,14 +45,6 @@ def test_quantus_agrees_without_ties_and_empty_masks(ours, name):
     torch.testing.assert_close(metrics.get(ours)(maps, masks), theirs(name, maps, masks), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_quantus_scores_an_empty_mask_as_a_hit_but_ours_is_nan():
-    maps, masks = batch(3)
-    masks[1] = False
-    assert theirs("PointingGame", maps, masks)[1] == 1
-    assert metrics.pointing_game(maps, masks)[1].isnan()
-
-
 @pytest.mark.parametrize("ties", [False, True])
 def test_average_precision_equals_scikit_learn(ties):
     maps, masks = batch(ties=ties)

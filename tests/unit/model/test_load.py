@@ -179,27 +179,25 @@ def test_exported_program_gives_the_same_maps_unless_its_batch_is_fixed(exported
 def test_exported_program_with_a_pickle_raises_and_runs_no_code(where, exported, tmp_path, monkeypatch):
     """torch.export.load would unpickle it."""
     monkeypatch.chdir(tmp_path)
+    saved, pickled, inputs = io.BytesIO(), pickle.dumps(Runs()), "data/sample_inputs/model.pt"
+    torch.save((Runs(),), saved)
+    added = {
+        "legacy": "data/weights/model.pt", "native": "data/aotinductor/model/model.so", "twice": inputs,
+        "case": inputs.replace("sample", "Sample"),
+    }  # fmt: skip
     with zipfile.ZipFile(exported) as good, zipfile.ZipFile("evil.pt2", "w") as evil:
+        if where in added:
+            evil.writestr(f"{good.namelist()[0].split('/')[0]}/{added[where]}", pickled)
         for name in good.namelist():
             content = good.read(name)
-            if where == "inputs" and "/sample_inputs/" in name:
-                buffer = io.BytesIO()
-                torch.save((Runs(),), buffer)
-                content = buffer.getvalue()
+            if where == "inputs" and name.endswith(inputs):
+                content = saved.getvalue()
             if where == "weights" and name.endswith("weights_config.json"):
                 content = content.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
             if where == "weights" and name.endswith("/weight_0"):
-                content = pickle.dumps(Runs())
-            if where == "twice" and "/sample_inputs/" in name:
-                evil.writestr(name, pickle.dumps(Runs()))
-            if where == "case" and "/sample_inputs/" in name:
-                evil.writestr(name.replace("sample", "Sample"), pickle.dumps(Runs()))
+                content = pickled
             if not (where == "old" and name.endswith("_config.json")):
                 evil.writestr(name, content)
-        root = good.namelist()[0].split("/")[0]
-        if where in ("legacy", "native"):
-            place = "data/weights/model.pt" if where == "legacy" else "data/aotinductor/model/model.so"
-            evil.writestr(f"{root}/{place}", pickle.dumps(Runs()))
     with pytest.raises(ModelError, match=r"pickle"):
         load_model("evil.pt2")
     assert not Path("ran").exists()

@@ -24,15 +24,27 @@ def network():
     return zoo.build("plain").eval()
 
 
-@pytest.mark.parametrize("end", [nn.Softmax(dim=1), nn.Softmax(dim=-1), nn.LogSoftmax(dim=1)], ids=str)
-def test_final_softmax_module_is_bypassed(end):
-    net, images = network(), zoo.images(5)
+def one_logit():
+    """A model with one logit, of both signs on these images."""
+    images = zoo.images(6)
+    net = nn.Sequential(network(), nn.Linear(3, 1))
+    with torch.no_grad():
+        net[1].bias -= net(images).mean()
+    return net, images
+
+
+ENDS = [nn.Softmax(dim=1), nn.Softmax(dim=-1), nn.LogSoftmax(dim=1), nn.Sigmoid()]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=str)
+def test_final_softmax_module_and_sigmoid_of_one_logit_are_bypassed(end):
+    net, images = one_logit() if isinstance(end, nn.Sigmoid) else (network(), zoo.images(6))
     model = Ending(net, end)
     expected, actual = agop.input_gradients(net, images), agop.input_gradients(model, images)
-    assert torch.equal(actual.logits, expected.logits)
-    assert torch.equal(actual.values, expected.values)
+    for name in ("logits", "targets", "values"):
+        assert torch.equal(getattr(actual, name), getattr(expected, name))
     assert torch.equal(model(images), end(net(images)))  # the module works again afterwards
-    loader = [(images, torch.zeros(5, dtype=torch.long))]
+    loader = [(images, torch.zeros(6, dtype=torch.long))]
     fits = [agop.fit(m, loader, only_correct=False, progress=False) for m in (net, model)]
     assert torch.equal(fits[0].diagonal, fits[1].diagonal)
 
@@ -71,23 +83,6 @@ def test_functional_softmax_gives_log_probabilities_and_a_warning(end, word):
     assert "return the logits" in str(warnings[0].message)
     torch.testing.assert_close(gradients.logits, net(images).log_softmax(1))
     torch.testing.assert_close(gradients.logits.softmax(1), net(images).softmax(1))
-
-
-def one_logit():
-    """A model with one logit, of both signs on these images."""
-    images = zoo.images(6)
-    net = nn.Sequential(network(), nn.Linear(3, 1))
-    with torch.no_grad():
-        net[1].bias -= net(images).mean()
-    return net, images
-
-
-def test_final_sigmoid_of_a_one_logit_model_is_bypassed():
-    net, images = one_logit()
-    expected, actual = agop.input_gradients(net, images), agop.input_gradients(nn.Sequential(net, nn.Sigmoid()), images)
-    assert torch.equal(actual.logits, expected.logits)
-    assert torch.equal(actual.targets, expected.targets)
-    assert torch.equal(actual.values, expected.values)
 
 
 @pytest.mark.parametrize("end", [torch.sigmoid, lambda z: z.sigmoid()[:, 0]], ids=["column", "flat"])

@@ -218,12 +218,6 @@ def test_save_follows_links_and_rejects_non_files(tmp_path):
             prior.save(path)
 
 
-def test_weights_are_the_root_of_the_relative_diagonal():
-    prior = agop.AGOP(torch.tensor([[[4.0, 1.0]], [[0.0, 16.0]]], dtype=torch.float64), 5)
-    assert prior.weights.flatten().tolist() == [0.5, 0.25, 0.0, 1.0]
-    assert prior.map.tolist() == [[4.0, 17.0]]
-
-
 def test_prior_of_another_model_warns():
     images = zoo.images()
     with warnings.catch_warnings():
