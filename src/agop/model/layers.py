@@ -107,18 +107,10 @@ def _block(probe: Probe, image: Tensor, convolution: nn.Module, shape: torch.Siz
 
     This is its norm, its activation, or the block that adds the shortcut. A pooled map would be coarser.
     """
-
-    def same_size(output: Any) -> bool:
-        return (
-            isinstance(output, Tensor)
-            and output.requires_grad
-            and output.ndim == 4
-            and (len(output), *output.shape[2:]) == (len(image), *shape[2:])
-        )
-
     # A scripted module takes no hooks.
     inside = [m for m in probe.model.modules() if m is not probe.model and not isinstance(m, torch.jit.ScriptModule)]
-    with captured(inside, same_size) as outputs:
+    same_size = (len(image), *shape[2:])
+    with captured(inside, lambda out: _are_maps(out) and (len(out), *out.shape[2:]) == same_size) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
     modules = list(outputs)
     candidates = modules[modules.index(convolution) :]
@@ -128,6 +120,11 @@ def _block(probe: Probe, image: Tensor, convolution: nn.Module, shape: torch.Siz
         if m is convolution or (g is not None and as_grid(g, 1, image.shape[-2:]) is g)
     ]  # fmt: skip
     return useful[-1]
+
+
+def _are_maps(output: Any) -> bool:
+    """True for maps (N,D,h,w) that depend on the image."""
+    return isinstance(output, Tensor) and output.requires_grad and output.ndim == 4
 
 
 def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
@@ -255,15 +252,10 @@ class PatchLayer:
     @contextmanager
     def watched(self, model: nn.Module) -> Iterator[Outputs]:
         """The layer's output in the last forward pass of the block. Empty if the model has no convolution."""
-
-        def is_map(output: Any) -> bool:
-            """True for maps (N,D,h,w) larger than 1×1 that depend on the image."""
-            tensor = isinstance(output, Tensor) and output.requires_grad and output.ndim == 4
-            return tensor and output.shape[2:].numel() > 1
-
         if self.name is None:
-            convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
-            with captured(convolutions, lambda output: not outputs and is_map(output)) as outputs:
+            layers = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+            # The first one whose maps are larger than 1×1.
+            with captured(layers, lambda out: not outputs and _are_maps(out) and out.shape[2:].numel() > 1) as outputs:
                 yield outputs
             self.name = next((name for name, module in model.named_modules() if module in outputs), None)
         else:
@@ -311,28 +303,28 @@ def patch_outputs(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[Tenso
 
 
 class _Reached(BaseException):  # not an Exception: a model's forward pass may catch those
-    def __init__(self, shape: torch.Size, output: Tensor) -> None:
-        super().__init__()
-        self.shape, self.output = shape, output
+    pass
 
 
 def _first_call(probe: Probe, images: Tensor, layer: nn.Module) -> tuple[torch.Size, Tensor]:
     """Shape of the layer's input, and its output."""
+    shape, outputs = torch.Size(), {}
 
     def stop(module: nn.Module, inputs: Any, output: Any) -> None:
-        first = output[0] if isinstance(output, tuple) and output else output
-        shape = next((value.shape for value in inputs if isinstance(value, Tensor)), torch.Size())
-        raise _Reached(shape, tensor_of(module, {module: first}))
+        nonlocal shape
+        shape = next((value.shape for value in inputs if isinstance(value, Tensor)), shape)
+        outputs[module] = output[0] if isinstance(output, tuple) and output else output
+        raise _Reached
 
     handle = layer.register_forward_hook(stop)
     try:
         # With gradients, as when S was collected: without, torch's transformer layers don't call their parts.
         probe.forward(probe.placed(images).requires_grad_())
-    except _Reached as reached:
-        return reached.shape, reached.output.detach()
+    except _Reached:
+        pass
     finally:
         handle.remove()
-    raise LayerError(f"the layer {type(layer).__name__} wasn't called in the forward pass: give another one")
+    return shape, tensor_of(layer, outputs).detach()
 
 
 def _inverse_scale(layer: nn.Module) -> Tensor | None:
