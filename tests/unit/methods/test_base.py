@@ -14,7 +14,7 @@ import agop
 from agop import methods
 from agop.bench import CNN8by8
 from agop.errors import InputError
-from tests.command import run
+from tests.command import error_of, run_checked
 
 MINE = '''
 from dataclasses import dataclass
@@ -182,8 +182,7 @@ def test_method_may_have_the_name_of_its_module(inside, tmp_path, monkeypatch):
 
 
 def test_explain_command_takes_own_methods(folder):
-    result = run("explain", MODEL, "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder)
-    assert result.returncode == 0, result.stderr
+    run_checked("explain", MODEL, "pictures", *MODEL_OPTIONS, *METHOD_OPTIONS, "--out", "out", folder=folder)
     maps = load_file(folder / "out" / "maps.safetensors")
     assert set(maps) == set(NAMES)
     torch.testing.assert_close(maps[NAMES[1]], maps[NAMES[0]] ** 2)
@@ -193,10 +192,9 @@ def test_explain_command_takes_own_methods(folder):
 
 def test_evaluate_command_takes_own_methods(folder):
     options = (*MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy", "--out", "scored")
-    result = run("evaluate", MODEL, "pictures", "masks", *options, folder=folder)
-    assert result.returncode == 0, result.stderr
+    run_checked("evaluate", MODEL, "pictures", "masks", *options, folder=folder)
     assert scored_methods(folder / "scored") == {*NAMES, "centre", "mean-mask"}
-    assert run("report", "scored", folder=folder).returncode == 0
+    run_checked("report", "scored", folder=folder)
     about = json.loads((folder / "scored" / "about.json").read_text())
     assert about["methods"][NAMES[0]] == "The gradient times the image."
 
@@ -216,10 +214,9 @@ def scored_methods(run_folder):
 )
 def test_invalid_method_name_stops_a_command_before_any_work(folder, command):
     for name, message in (("method_raises:A", "can't be imported"), ("mine_of_the_tests:Wants", "needs options")):
-        result = run(*command, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
-        assert result.returncode == 2
-        assert message in result.stderr
-        assert len(result.stderr.splitlines()) == 1
+        error = error_of(*command, "--method", "vanilla", "--method", name, "--out", "bad", folder=folder)
+        assert message in error
+        assert len(error.splitlines()) == 1
         assert not (folder / "bad").exists()
 
 
@@ -230,16 +227,14 @@ BENCH = (
 
 @pytest.mark.slow
 def test_bench_scores_own_methods_in_workers_and_resumes(folder):
-    result = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
-    assert result.returncode == 0, result.stderr
+    run_checked(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
     assert json.loads((folder / "run" / "spec.json").read_text())["methods"] == ["vanilla", *NAMES]
     lines = (folder / "run" / "rows.jsonl").read_bytes()
     assert scored_methods(folder / "run") == {"vanilla", *NAMES}
     shutil.rmtree(folder / "run" / "cells" / "linear-uncorrelated-000")
-    again = run(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
-    assert again.returncode == 0, again.stderr
+    run_checked(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
     assert (folder / "run" / "rows.jsonl").read_bytes() == lines
-    assert run("report", "run", folder=folder).returncode == 0
+    run_checked("report", "run", folder=folder)
 
 
 @pytest.mark.slow
@@ -247,13 +242,12 @@ def test_bench_does_not_resume_with_a_changed_method_of_the_same_name(folder, tm
     changing = MINE.replace("of-the-tests", "of-a-changing-file")  # the other names are taken in this process
     (tmp_path / "changing.py").write_text(changing)
     arguments = (*BENCH, "--method", "changing:TimesInput", "--background", "uncorrelated", "--out", "run")
-    assert run(*arguments, folder=tmp_path).returncode == 0
+    run_checked(*arguments, folder=tmp_path)
     (tmp_path / "changing.py").write_text(changing.replace("power: float = 1.0", "power: float = 4.0"))
-    result = run(*arguments, folder=tmp_path)
-    assert result.returncode == 2
-    assert "code" in result.stderr
-    assert "--fresh" in result.stderr
-    assert run(*arguments, "--fresh", folder=tmp_path).returncode == 0
+    error = error_of(*arguments, folder=tmp_path)
+    assert "code" in error
+    assert "--fresh" in error
+    run_checked(*arguments, "--fresh", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

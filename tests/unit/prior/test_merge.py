@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 import agop
 from agop.errors import PriorError
 from tests import zoo
-from tests.command import run
+from tests.command import error_of, run_checked
 
 SHAPE, CLASSES = (2, 3, 3), 3
+OTHER = {"architecture": "x", "weights": "y"}
 OPTIONS = {"only_correct": False, "progress": False}
 law = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -131,10 +132,6 @@ def test_merging_adds_the_correct_samples_if_all_parts_record_them():
     assert agop.merge([a, with_provenance(b, labelled=None, correct=None)]).provenance.accuracy is None
 
 
-def changed(**changes):
-    return with_provenance(fitted(samples=slice(20, 40)), **changes)
-
-
 def with_options(**options):
     prior = fitted(samples=slice(20, 40))
     return with_provenance(prior, options=prior.provenance.options | options)
@@ -143,10 +140,10 @@ def with_options(**options):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: changed(model={"architecture": "x", "weights": "y"}), r"architecture x vs \w+; weights y vs \w+"),
+        (lambda: with_provenance(fitted(), model=OTHER), r"architecture x vs \w+; weights y vs \w+"),
         (lambda: with_options(only_correct=True), "option only_correct True vs False"),
         (lambda: with_options(every=4), r"option every 4 vs \(not recorded\)"),
-        (lambda: changed(classes=5), "number of classes 5 vs 3"),
+        (lambda: with_provenance(fitted(), classes=5), "number of classes 5 vs 3"),
         (lambda: with_data(fitted(), classes=("cat", "dog")), r"class folders cat, dog vs \(not recorded\)"),
         (lambda: with_data(fitted(), preprocessing={"std": [2.0]}), r"preprocessing std 2.0 vs \(not recorded\)"),
         (lambda: fitted(seed=1), r"weights \w+ vs \w+"),
@@ -220,8 +217,7 @@ def test_parts_of_agop_fit_merge_unless_they_are_of_the_same_rank():
 def test_merge_command_writes_one_file(tmp_path):
     fitted().save(tmp_path / "a.safetensors")
     fitted(samples=slice(20, 40)).save(tmp_path / "b.safetensors")
-    result = run("merge", "a.safetensors", "b.safetensors", "--out", "c.safetensors", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
+    result = run_checked("merge", "a.safetensors", "b.safetensors", "--out", "c.safetensors", folder=tmp_path)
     assert "wrote c.safetensors: AGOP(3×12×12, 40 samples, one checkpoint), from 2 files" in result.stdout
     merged = agop.AGOP.load(tmp_path / "c.safetensors")
     assert [part.name for part in merged.provenance.merged] == ["a.safetensors", "b.safetensors"]
@@ -240,7 +236,5 @@ def test_merge_command_reports_bad_files_and_writes_nothing(files, message, tmp_
     fitted().save(tmp_path / "a")
     fitted(seed=1).save(tmp_path / "c")
     (tmp_path / "folder").mkdir()
-    result = run("merge", "--out", "d", *files, folder=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"error: {message}")
+    assert error_of("merge", "--out", "d", *files, folder=tmp_path).startswith(f"error: {message}")
     assert not (tmp_path / "d").exists()
