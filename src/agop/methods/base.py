@@ -322,7 +322,7 @@ def _load_user_method(name: str) -> type[Method] | Method:
     """Resolve package.module:NAME to a Method class or object. Raises UnknownNameError or InputError."""
 
     def is_method(value: object) -> bool:
-        return isinstance(value, Method) or (isinstance(value, type) and issubclass(value, Method))
+        return issubclass(value if isinstance(value, type) else type(value), Method)
 
     try:
         method = load_user_object(name, "method", lambda value: is_method(value) and value is not Method)

@@ -98,12 +98,14 @@ class IntegratedGradients(Method):
         check_positive(self, "steps", self.steps)
 
     def maps(self, job: Job) -> Tensor:
+        return sum_channels(self.attribution(job))
+
+    def attribution(self, job: Job) -> Tensor:
+        """Signed attribution (N,C,H,W). Its sum converges to f(x) − f(x')."""
         images = job.probe.placed(job.images)
         baselines = self._baselines(images)
         steps = -(-self.steps // len(baselines))
-        # The sum of an attribution converges to f(x) − f(x').
-        each = torch.stack([_attribution(job, images, baseline, steps) for baseline in baselines])
-        return sum_channels(each.mean(dim=0))
+        return torch.stack([_attribution(job, images, baseline, steps) for baseline in baselines]).mean(dim=0)
 
     def _baselines(self, images: Tensor) -> Sequence[Tensor]:
         """The baselines, each with the shape of one image or of all images."""
@@ -184,4 +186,8 @@ class ExpectedGradients(ReferenceMethod):
     name: ClassVar[str] = "expected-gradients"
 
     def maps(self, job: Job) -> Tensor:
-        return sum_channels(self.mean_term(job))  # the sum of the mean converges to f(x) − mean of f(b)
+        return sum_channels(self.attribution(job))
+
+    def attribution(self, job: Job) -> Tensor:
+        """Signed attribution (N,C,H,W). Its sum converges to f(x) − mean of f(b)."""
+        return self.mean_term(job)

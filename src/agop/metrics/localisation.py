@@ -122,8 +122,8 @@ def emd(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
         raise MissingExtraError("the metric emd", "POT", "emd") from error
     batch, shape = located(maps, masks, signed=signed), torch.as_tensor(maps).shape
     size = min(_SIDE, shape[1]), min(_SIDE, shape[2])
-    both = (part.double().reshape(shape) for part in (batch.maps, batch.inside))
-    heat, truth = (functional.adaptive_avg_pool2d(part, size) for part in both)
+    both = (part.double().reshape(shape)[:, None] for part in (batch.maps, batch.inside))
+    heat, truth = (functional.adaptive_avg_pool2d(part, size)[:, 0] for part in both)
     costs, diagonal = _distances(*heat.shape[1:])
     scores = torch.full((len(heat),), torch.nan, dtype=torch.float64)
     for sample in batch.defined.nonzero().flatten().tolist():

@@ -338,6 +338,6 @@ def convolution_weight(layer: nn.Conv2d) -> Tensor:
     weight, inverse = layer.weight.detach().double().cpu(), _inverse_scale(layer)
     if inverse is not None:
         weight = weight * inverse.to(weight)[:, None, None, None]
-    own = torch.ones(layer.out_channels // layer.groups, layer.in_channels // layer.groups)
-    in_group = torch.kron(torch.eye(layer.groups), own).bool()[:, :, None, None]
-    return torch.where(in_group, weight.repeat(1, layer.groups, 1, 1), 0.0)
+    own = weight.new_ones(layer.out_channels // layer.groups, layer.in_channels // layer.groups)
+    in_group = torch.kron(torch.eye(layer.groups).to(own), own).bool()
+    return torch.where(in_group[:, :, None, None], weight.repeat(1, layer.groups, 1, 1), 0.0)

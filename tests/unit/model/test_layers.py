@@ -12,6 +12,8 @@ from agop.errors import AGOPWarning, LayerError
 from agop.model.layers import as_grid, layer_name, token_grid
 from tests import zoo
 
+Pair = namedtuple("Pair", "first second")
+
 
 class Backwards(nn.Module):
     """Its layers are defined in another order than they are executed."""
@@ -136,27 +138,20 @@ def test_coarse_map_warns_with_its_size(model, images, size):
     assert len(caught) == 1
 
 
-class Keyed(nn.Module):
-    def forward(self, x):
-        return {"x": x.mean(1)[:, :4, 0]}
+class Returns(nn.Module):
+    """A layer that returns this function of its input."""
 
-
-class Named(nn.Module):
-    def forward(self, x):
-        return namedtuple("Output", "first second")(x.mean(1)[:, :4, 0], 1)
-
-
-class TokensFirst(nn.Module):
-    def forward(self, x):
-        return x.flatten(2).permute(2, 0, 1)
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
 
 
 class Layered(zoo.Wrapped):
     """A model with a layer that has no map, and one that isn't called."""
 
-    def __init__(self, layer):
+    def __init__(self, function):
         super().__init__()
-        self.layer, self.unused = layer, nn.Conv2d(3, 3, 3)
+        self.layer, self.unused = Returns(function), nn.Conv2d(3, 3, 3)
 
     def forward(self, x):
         output = self.layer(x)
@@ -171,10 +166,10 @@ class Layered(zoo.Wrapped):
         (zoo.Wrapped(), nn.Conv2d(3, 3, 3), r"not part of the model: candidates: body\.0, body\.2"),
         (zoo.Wrapped(), "body.6", "neither maps nor tokens"),
         (nn.Sequential(nn.Flatten(), nn.Linear(432, 3)), None, "no convolution"),
-        (Layered(Keyed()), "unused", "wasn't called"),
-        (Layered(Keyed()), "layer", "returns a dict, not a map"),
-        (Layered(Named()), "layer", r"\(1, 4\) for 1 images"),
-        (Layered(TokensFirst()), "layer", r"\(144, 1, 3\) for 1 images"),
+        (Layered(lambda x: [x]), "unused", "wasn't called"),
+        (Layered(lambda x: {"x": x}), "layer", "returns a dict, not a map"),
+        (Layered(lambda x: Pair(x.mean(1)[:, :4, 0], 1)), "layer", r"\(1, 4\) for 1 images"),
+        (Layered(lambda x: x.flatten(2).permute(2, 0, 1)), "layer", r"\(144, 1, 3\) for 1 images"),
     ],
 )
 def test_layer_without_a_map_raises(model, layer, message):
