@@ -1,6 +1,5 @@
 """Properties of every registered method. A new method is tested without an edit here."""
 
-import warnings
 from dataclasses import FrozenInstanceError, fields, replace
 from weakref import WeakKeyDictionary
 
@@ -16,13 +15,7 @@ MODELS = {kind: zoo.build(kind) for kind in ("plain", "batch norm and dropout", 
 MODELS["bfloat16"] = zoo.build("plain").bfloat16()
 
 
-@pytest.fixture(autouse=True)
-def _ignore_coarse_maps():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="the map of layer")
-        yield
-
-
+pytestmark = pytest.mark.filterwarnings("ignore:the map of layer")
 PRIORS: WeakKeyDictionary[nn.Module, agop.AGOP] = WeakKeyDictionary()
 
 
