@@ -205,7 +205,9 @@ def test_non_finite_images_and_gradients_raise_or_are_skipped(model, pixel, valu
     ):
         hook.step(images)
     assert hook.count == 2
-    prior = hook_after([(images, None)], model, nan="skip").finalize()
+    restored = hook_after(model=model, nan="skip")
+    restored.load_state_dict(hook_after([(images, None)], model, nan="skip").state_dict())
+    prior = restored.finalize()
     assert (prior.count, prior.provenance.skipped) == (5, 1)
     without = hook_after([(images[[0, 1, 2, 3, 5]], None)], model).finalize()
     for name in ("diagonal", "patch_matrix", "image_moments"):
