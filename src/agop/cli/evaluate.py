@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agop.evaluation.table import Evaluation
-    from agop.methods import Method
 
 
 @options.with_model_options
@@ -254,7 +253,11 @@ def list_(
         rows = ((scenario.name, scenario.benchmark, ", ".join(scenario.backgrounds)) for scenario in every)
         console.print(_table(("scenario", "benchmark", "backgrounds"), rows))
         return
-    own = [_method_row(methods.get(name)) for name in methods.names()]
+    own = []
+    for method in map(methods.get, methods.names()):
+        needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
+        defaults = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
+        own.append((method.name, needed or "nothing", _first_line(method), defaults))
     console.print(_table(("method", "needs", "description", "options"), own))
     console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
@@ -269,12 +272,6 @@ def list_(
         console.print()
         console.print(table)
     console.print("agop list --scenarios lists the scenarios of the benchmarks")
-
-
-def _method_row(method: type[Method]) -> tuple[str, ...]:
-    needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
-    options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-    return method.name, needed or "nothing", _first_line(method), options
 
 
 def _first_line(documented: object) -> str:

@@ -123,12 +123,10 @@ def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist: pass images, or folders of images")
-        inside: list[tuple[Path, Path | None]] = (
-            [(file, path) for file in image_files(path, skip)] if path.is_dir() else [(path, None)]
-        )
+        inside = image_files(path, skip) if path.is_dir() else [path]
         if not inside:
             raise InputError(f"{path} has no images: pass another folder")
-        files += inside
+        files += [(file, path if path.is_dir() else None) for file in inside]
     return files
 
 

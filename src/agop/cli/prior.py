@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from agop.images.files import Batches, ImageFolder
     from agop.prior.agop import AGOP, DataProvenance
-    from agop.prior.show import Overview
 
 # Seconds between snapshots under torchrun, where the end of one rank ends all.
 _SNAPSHOT_SECONDS = 60.0
@@ -236,9 +235,12 @@ def show(
     force: options.Force = False,
 ) -> None:
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""
+    import numpy as np
+
+    from agop.images.overlays import enlarged, side_by_side, stacked
     from agop.io import check_overwrites, write_atomically
     from agop.prior.agop import AGOP
-    from agop.prior.show import Overview, facts, few_samples
+    from agop.prior.show import Overview, facts, few_samples, panels, png
     from agop.tables import Table
 
     path = prior.with_suffix(".png") if out is None else out
@@ -262,17 +264,7 @@ def show(
         console.print(f"… and {len(overview.classes) - _LISTED:,} more")
     if warning := few_samples(statistic):
         warn(warning)
-    write_atomically(path, _sheet(overview))
+    maps = [(caption, enlarged(np.asarray(picture))) for caption, picture in panels(overview)]
+    sheet = stacked([side_by_side(maps[start : start + _COLUMNS]) for start in range(0, len(maps), _COLUMNS)])
+    write_atomically(path, png(sheet))
     console.print(f"\nwrote {path}")
-
-
-def _sheet(overview: Overview) -> bytes:
-    """PNG with the maps in rows, each below its caption."""
-    import numpy as np
-
-    from agop.images.overlays import enlarged, side_by_side, stacked
-    from agop.prior.show import panels, png
-
-    large = [(caption, enlarged(np.asarray(picture))) for caption, picture in panels(overview)]
-    rows = [large[start : start + _COLUMNS] for start in range(0, len(large), _COLUMNS)]
-    return png(stacked([side_by_side(row) for row in rows]))
