@@ -187,7 +187,7 @@ def load_session(
         raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
     preprocessing, statistic = how.prepare(model, prior)
     about = how.manifest_source(model, prior)
-    return Session.start(how.load(model, statistic), preprocessing, statistic, layer, names, about)
+    return Session(how.load(model, statistic), preprocessing, statistic, layer, names, about)
 
 
 @options.with_model_options
