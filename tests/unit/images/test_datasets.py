@@ -1,6 +1,5 @@
 """Data sets on disk: photographs, MNIST's idx files, and images with their masks."""
 
-import gzip
 import pickle
 import struct
 
@@ -12,7 +11,7 @@ from PIL import Image
 from agop import Preprocessing
 from agop.errors import AGOPError, AGOPWarning, FileError, InputError
 from agop.images.datasets import load_image_mask_pairs, read_digits, read_folder, read_photos
-from tests.image_files import save
+from tests.image_files import idx, save, write_digits
 
 
 @pytest.fixture
@@ -137,20 +136,6 @@ def test_pickle_that_could_run_code_is_rejected(tmp_path, capsys):
 
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
-
-
-def idx(array):
-    """Content of an idx file of unsigned bytes."""
-    return struct.pack(f">I{array.ndim}I", 0x800 | array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
-
-
-def write_digits(folder, count=4, prefix="train", pack=False):
-    random = np.random.default_rng(count)
-    images, labels = random.integers(0, 256, (count, 6, 5)), random.integers(0, 10, count)
-    for name, array in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
-        content = idx(array)
-        (folder / (name + ".gz" * pack)).write_bytes(gzip.compress(content) if pack else content)
-    return images, labels
 
 
 @pytest.mark.parametrize("pack", [False, True])
