@@ -334,13 +334,6 @@ def test_controls_set_the_colours_of_cards_and_download(session, tmp_path):
     assert Colouring(**manifest["colouring"]) == colouring
 
 
-@pytest.mark.parametrize(("scale", "percentile", "message"), [("x", 98, "no scale is named"), ("own", 0, "percentile")])
-def test_invalid_colours_are_an_error_on_the_page(session, tmp_path, scale, percentile, message):
-    html, _ = explain_on(Page(session, tmp_path), scale, percentile, 1.0, "gray")
-    assert message in html
-    assert "agop-card" not in html
-
-
 class Exits(Flat):
     """Ends the process in its forward pass, for all but black images."""
 
@@ -367,8 +360,16 @@ class ExitsBackward(Flat):
         return super().forward(ExitingBackward.apply(x))
 
 
-@pytest.mark.parametrize(("model", "message"), [("Exits", "sys.exit(&#x27;bye&#x27;)"), ("ExitsBackward", "bye")])
-def test_model_that_calls_sys_exit_gives_an_error_on_the_page(tmp_path, model, message):
-    answer, _ = explain_on(Page(own_session(model), tmp_path), "own", 98, 1, "inferno")
+@pytest.mark.parametrize(
+    ("model", "scale", "message"),
+    [
+        ("Exits", "own", "sys.exit(&#x27;bye&#x27;)"),
+        ("ExitsBackward", "own", "bye"),
+        ("Flat", "x", "no scale is named"),
+    ],
+)
+def test_model_that_calls_sys_exit_and_invalid_colours_give_an_error_on_the_page(tmp_path, model, scale, message):
+    answer, _ = explain_on(Page(own_session(model), tmp_path), scale, 98, 1, "inferno")
     assert "Error" in answer
     assert message in answer
+    assert "agop-card" not in answer

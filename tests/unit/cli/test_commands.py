@@ -106,16 +106,6 @@ def test_references_are_prepared_like_the_images(folder):
     assert "none of 2 files in others could be read" in error
 
 
-def test_references_come_from_the_prior_without_a_folder(folder):
-    method = "expected-gradients:samples=3"
-    run_checked(
-        "explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--out", "from-prior", "--method", method,
-        "--prior", "prior.safetensors", folder=folder,
-    )  # fmt: skip
-    expected = map_of(folder, method, agop.AGOP.load(folder / "prior.safetensors"))
-    torch.testing.assert_close(load_file(folder / "from-prior" / "maps.safetensors")[method], expected)
-
-
 def test_sanity_prints_a_table_per_method(folder):
     arguments = ("sanity", MODEL[0], "data", *MODEL[1:], "--images", "7", "--steps", "2")
     assert "rank correlation of vanilla maps" in run_checked(*arguments, folder=folder).stdout

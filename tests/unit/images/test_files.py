@@ -149,18 +149,12 @@ def prior(tmp_path):
     return agop.AGOP.load(tmp_path / "prior.safetensors")
 
 
-def test_file_comes_before_the_prior(prior, tmp_path):
+def test_file_comes_before_the_prior_and_names_for_another_number_of_classes_are_not_used(prior, tmp_path):
     (tmp_path / "names.txt").write_text("a\n\n b \n")
     assert class_names(prior, tmp_path / "names.txt", 2) == ("a", "b")
-    assert class_names(prior, count=2) == ("tee", "ell")
-    assert class_names(None, count=2) == ()
-
-
-def test_missing_files_raise_and_names_for_another_number_of_classes_are_not_used(prior, tmp_path):
-    assert class_names(prior, count=3) == ()
-    (tmp_path / "names.txt").write_text("a\nb\nc\n")
-    with pytest.raises(InputError, match="has 3 class names, the model 2 classes"):
-        class_names(prior, tmp_path / "names.txt", 2)
+    assert [class_names(prior, count=count) for count in (2, 3)] == [("tee", "ell"), ()]
+    with pytest.raises(InputError, match="has 2 class names, the model 3 classes"):
+        class_names(prior, tmp_path / "names.txt", 3)
     with pytest.raises(FileError, match=r"can't read class names from .*gone\.txt"):
         class_names(None, tmp_path / "gone.txt")
 
