@@ -1,6 +1,5 @@
 """A running `agop app`, and users of it without a browser."""
 
-import http.client
 import json
 import os
 import re
@@ -10,7 +9,8 @@ import urllib.error
 import urllib.request
 import uuid
 from contextlib import contextmanager
-from urllib.parse import urlsplit
+
+import httpx
 
 COLOURING = ("own", 98, 1, "inferno")
 
@@ -49,25 +49,11 @@ def status(address, data=None, **headers):
         return error.code
 
 
-def multipart(*files):
-    """Body and content type of an upload of files, each a name and bytes."""
-    boundary, body = uuid.uuid4().hex, b""
-    for name, content in files:
-        head = f'Content-Disposition: form-data; name="files"; filename="{name}"\r\nContent-Type: image/png\r\n\r\n'
-        body += f"--{boundary}\r\n{head}".encode() + content + b"\r\n"
-    return body + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
-
-
 def upload(address, *files):
     """Upload files, each a name and bytes. Status and text of the answer: a JSON list of paths, or an error."""
-    body, kind = multipart(*files)
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=120)
-    try:
-        connection.request("POST", "/gradio_api/upload", body, {"Content-Type": kind})
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
+    sent = [("files", (name, content, "image/png")) for name, content in files]
+    answer = httpx.post(f"{address}/gradio_api/upload", files=sent, timeout=120)
+    return answer.status_code, answer.text
 
 
 def explain_event(address):

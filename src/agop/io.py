@@ -141,15 +141,14 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def file_lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold an exclusive lock on a file. A killed process releases it.
+def file_lock(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file. A killed process releases it. Raises FileError if another one holds it.
 
-    Raises FileError if another process holds the lock, unless this one is to `wait`. Where files can't be locked (a
-    read-only folder, some network disks), nothing is locked.
+    Where files can't be locked (a read-only folder, some network disks), nothing is locked.
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(path, timeout=-1 if wait else 0)
+    lock = FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:

@@ -129,12 +129,12 @@ def test_a_held_lock_raises_and_a_killed_holder_releases_it(tmp_path):
         [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(FileError, match="run is in use by another process: wait"), file_lock(path, wait=False):
+        with pytest.raises(FileError, match="run is in use by another process: wait"), file_lock(path):
             pass
         process.kill()
     with pytest.raises(KeyError), file_lock(path):
         raise KeyError
-    with file_lock(path, wait=False):
+    with file_lock(path):
         pass
 
 

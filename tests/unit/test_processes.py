@@ -12,7 +12,6 @@ import torch.distributed as dist
 
 from agop.errors import InputError, ModelError, RankError
 from agop.processes import (
-    available_cores,
     barrier,
     check_same_on_all_ranks,
     process_group,
@@ -21,14 +20,6 @@ from agop.processes import (
     run_tasks,
     torchrun_rank,
 )
-
-
-def test_cores_are_those_of_the_affinity(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
-    assert available_cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert available_cores() == 1
 
 
 class TwoPartError(Exception):

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import signal
 import socket
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -56,7 +55,7 @@ def serve(
         app = application(Page(session, Path(name), examples, colouring), hosts)
         # An open page holds a connection: don't wait for it. Gradio prints its own errors.
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1, ws="none"))
-        with _ended_by_signals():
+        with suppress(KeyboardInterrupt):  # the command line raises it on SIGTERM, too
             # The socket listens already, so a browser that connects now waits for the server.
             address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
             say(f"the page is at {address} (Ctrl-C ends it)")
@@ -84,15 +83,3 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             other = port + 1 if 1023 < port < 65535 else 7861
             raise InputError(f"can't use port {port} of {host} ({error.strerror}): try --port {other}") from error
         yield bound
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End the block on Ctrl-C and SIGTERM, without an error, so that cleanup runs."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
@@ -112,28 +113,24 @@ class Outcome:
 
 
 class Session:
-    """Explains uploads with one model, one request at a time. `about` says where the model came from."""
+    """Explains uploads with one model, one request at a time. `about` says where the model came from.
 
-    def __init__(self, explainer: Explainer, classes: int, about: dict[str, Any]) -> None:
-        self.explainer, self.classes, self.about = explainer, classes, about
-        self._lock = threading.Lock()
+    Runs the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload.
+    """
 
-    @classmethod
-    def start(
-        cls, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, layer: str | None, names: Path | None,
+    def __init__(
+        self, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, layer: str | None, names: Path | None,
         about: dict[str, Any],
-    ) -> Session:  # fmt: skip
-        """Run the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload."""
+    ) -> None:  # fmt: skip
         zeros = preprocessing.zeros()
-        classes = number_of_classes(model, zeros)
+        self.about, self.classes, self._lock = about, number_of_classes(model, zeros), threading.Lock()
         if prior is not None:
             prior.check(model, zeros)
-        explainer = Explainer(
+        self.explainer = Explainer(
             model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
-            names=class_names(prior, names, classes, model), lenient=True,
+            names=class_names(prior, names, self.classes, model), lenient=True,
             output=PREDICTED if prior is None else prior.provenance.output,
         )  # fmt: skip
-        return cls(explainer, classes, about)
 
     @property
     def busy(self) -> bool:
@@ -154,17 +151,15 @@ class Session:
             skipped.append(f"{len(files)} files are too many: only the first {MOST_FILES} are explained")
             files = files[:MOST_FILES]
         results: list[Explained] = []
+        read = partial(read_upload, preprocessing=explainer.preprocessing)
         with self._lock, recorded_warnings() as notes:
             report(0, f"image 1 of {len(files)}")
-            for result in explainer.explained(files, skipped.append, self._read):
+            for result in explainer.explained(files, skipped.append, read):
                 results.append(replace(result, path=Path(result.path.name)))
                 report(len(results) / len(files), f"image {len(results)} of {len(files)}")
         common = [name for name in explainer.methods if all(name in result.maps for result in results)]
         results = [replace(result, maps={name: result.maps[name] for name in common}) for result in results]
         return Outcome(replace(explainer, methods=common), results, skipped, notes)
-
-    def _read(self, path: Path) -> Image.Image:
-        return read_upload(path, self.explainer.preprocessing)
 
     def _checked(self, names: Sequence[str]) -> list[str]:
         """The named methods in the registry's order. Raises for none, and for names that aren't offered."""

@@ -84,7 +84,7 @@ def run(plan: Plan, folder: Path, jobs: int, *, fresh: bool = False, force: bool
 def run_folder(folder: Path, *, force: bool = False) -> Iterator[None]:
     """Create the run folder, or check that it is one, and keep other jobs out of it."""
     own_folder(folder, force=force)
-    with file_lock(folder / LOCK, wait=False):
+    with file_lock(folder / LOCK):
         yield
 
 

@@ -14,6 +14,7 @@ from agop.processes import torchrun_rank
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from agop.cli.options import ModelOptions
     from agop.images.files import ImageFolder
     from agop.images.preprocessing import Preprocessing
 
@@ -41,12 +42,11 @@ def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> 
 def look_at(
     images: ImageFolder,
     model: nn.Module,
+    how: ModelOptions,
     *,
     all_samples: bool,
     names: Path | None,
-    size: str | None,
     batch_size: int | None,
-    weights: Path | None,
     force: bool,
 ) -> tuple[ImageFolder, int]:
     """The images and the model's number of classes, after all checks. The options are those of `agop fit`.
@@ -55,14 +55,14 @@ def look_at(
     """
     from agop.images.files import ClassFolders, ImageFolder, class_names
 
-    if size is None:
+    if how.size is None:
         _reject(enlargement(images), force)
     classes = _count_classes(model, images, batch_size)
     if names is not None and isinstance(images, ClassFolders):
         images = images.with_classes(class_names(None, names, classes), classes)
     if not all_samples:
         _reject(wrong_folders(images, classes, ", or --all-samples to ignore labels"), force)
-        _reject(chance(*_count_correct(model, images, batch_size), classes, images, weights), force)
+        _reject(chance(*_count_correct(model, images, batch_size), classes, images, how.weights), force)
     elif len(images.classes) not in (0, classes):
         _warn(f"{_mismatch(images, classes)}: images are counted without labels")
         images = ImageFolder(images.folder, images.preprocessing)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from agop.evaluation.table import Evaluation
-    from agop.methods import Method
 
 
+@options.with_model_options
 def evaluate(
     model: options.Model,
     pictures: Annotated[Path, typer.Argument(help="Folder of images. With class folders, accuracy is also reported.")],
+    how: options.ModelOptions,
     masks: Annotated[
         Path | None,
         typer.Argument(help="Folder of masks, each with the relative path of its image. Optional with --grid."),
@@ -54,15 +55,8 @@ def evaluate(
         float | None,
         typer.Option(min=0, max=1, help="Smallest probability of the class, for images in a grid. Default: 0.9."),
     ] = None,
-    weights: options.Weights = None,
-    num_classes: options.NumClasses = None,
     names: options.Names = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     batch_size: options.BatchSize = None,
-    device: options.Device = None,
     force: options.Force = False,
 ) -> None:
     """Score methods on images with masks, or on grids: print a table and write a run folder for `agop report`."""
@@ -89,19 +83,19 @@ def evaluate(
         raise InputError(f"{unused[0]} has no effect {fix}")
     for method_name in method or ():
         methods.create(method_name)  # raises before the images are read
-    how, statistic = options.prepare(model, prior, size, mean, std, gray)
+    preprocessing, statistic = how.prepare(model, prior)
     name = pictures.resolve().name
     check_place(out, name, force=force)
-    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
-    count = number_of_classes(network, how.zeros())
+    network = how.load(model, statistic)
+    count = number_of_classes(network, preprocessing.zeros())
     if grid:
-        check_accepts_grids(network, how.zeros())
+        check_accepts_grids(network, preprocessing.zeros())
     classes = class_names(statistic, names, count)
-    data = load_image_mask_pairs(pictures, masks, how, threshold, first, classes, count)
+    data = load_image_mask_pairs(pictures, masks, preprocessing, threshold, first, classes, count)
     shared: dict[str, Any] = {
         "layer": layer,
         "batch_size": batch_size,
-        "references": options.load_references(references, how),
+        "references": options.load_references(references, preprocessing),
         "output": options.output_of(contrast, statistic),
     }
     evaluation: Evaluation
@@ -112,14 +106,14 @@ def evaluate(
             network, data.images, data.labels, method, statistic, masks=data.masks, grids=grids or GRIDS,
             confidence=CONFIDENCE if confidence is None else confidence, **shared,
         )  # fmt: skip
-        shown = on_grids.shown_pictures(data.images, *how.extremes)
+        shown = on_grids.shown_pictures(data.images, *preprocessing.extremes)
     else:
         assert data.masks is not None  # checked above
         evaluation = score(
             network, data.images, data.masks, method, statistic, metric, labels=data.labels, steps=steps,
             controls=controls, **shared,
         )  # fmt: skip
-        shown = pixels(data.images[spread(len(data.images))], *how.extremes)
+        shown = pixels(data.images[spread(len(data.images))], *preprocessing.extremes)
     # The gallery shows images before normalisation.
     evaluation = replace(evaluation, gallery=replace(evaluation.gallery, pictures=shown))
     console = plain_console()
@@ -136,9 +130,11 @@ def evaluate(
     console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 
+@options.with_model_options
 def sanity(
     model: options.Model,
     pictures: Annotated[Path, typer.Argument(help="Folder of images.")],
+    how: options.ModelOptions,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,14 +148,7 @@ def sanity(
     images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
-    weights: options.Weights = None,
-    num_classes: options.NumClasses = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     batch_size: options.BatchSize = None,
-    device: options.Device = None,
 ) -> None:
     """Sanity check: compare maps with those of the same model with random weights, from the last layer to all."""
     from agop import methods
@@ -169,9 +158,9 @@ def sanity(
     names = method or (["agop"] if prior else ["vanilla"])
     for name in names:
         methods.create(name)  # raises before the images are read
-    how, statistic = options.prepare(model, prior, size, mean, std, gray)
-    some, others = load_some(pictures, how, images), options.load_references(references, how)
-    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
+    preprocessing, statistic = how.prepare(model, prior)
+    some, others = load_some(pictures, preprocessing, images), options.load_references(references, preprocessing)
+    network = how.load(model, statistic)
     for name in names:
         result = check(
             network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed,
@@ -264,7 +253,11 @@ def list_(
         rows = ((scenario.name, scenario.benchmark, ", ".join(scenario.backgrounds)) for scenario in every)
         console.print(_table(("scenario", "benchmark", "backgrounds"), rows))
         return
-    own = [_method_row(methods.get(name)) for name in methods.names()]
+    own = []
+    for method in map(methods.get, methods.names()):
+        needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
+        defaults = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
+        own.append((method.name, needed or "nothing", _first_line(method), defaults))
     console.print(_table(("method", "needs", "description", "options"), own))
     console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
@@ -279,12 +272,6 @@ def list_(
         console.print()
         console.print(table)
     console.print("agop list --scenarios lists the scenarios of the benchmarks")
-
-
-def _method_row(method: type[Method]) -> tuple[str, ...]:
-    needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
-    options = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-    return method.name, needed or "nothing", _first_line(method), options
 
 
 def _first_line(documented: object) -> str:

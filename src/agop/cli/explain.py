@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 _PRINTED = 20
 
 
+@options.with_model_options
 def explain(
     model: options.Model,
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
+    how: options.ModelOptions,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,15 +45,8 @@ def explain(
     ] = None,
     layer: options.Layer = None,
     contrast: options.Contrast = None,
-    weights: options.Weights = None,
-    num_classes: options.NumClasses = None,
     names: options.Names = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     batch_size: options.BatchSize = None,
-    device: options.Device = None,
     force: options.Force = False,
     scale: options.Scale = "own",
     percentile: options.Percentile = 98.0,
@@ -73,12 +68,12 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
+    preprocessing, statistic = how.prepare(model, prior)
     methods = _methods(method, layer, statistic, references)
     folders = _image_files(images, skip)
     files = [path for path, _ in folders]
-    check_outputs(out, files, [*files, Path(model), weights, prior, names], force=force)
-    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
+    check_outputs(out, files, [*files, Path(model), how.weights, prior, names], force=force)
+    network = how.load(model, statistic)
     class_count = number_of_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, class_count, network)
     explainer = Explainer(
@@ -87,7 +82,7 @@ def explain(
         output=options.output_of(contrast, statistic),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
-    source = options.manifest_source(model, weights, prior)
+    source = how.manifest_source(model, prior)
     if references is not None:
         source["references"] = str(references)
     folder = ExplanationFolder(out, files, explainer, source, labels, colouring)
@@ -128,16 +123,16 @@ def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]
     for path in paths:
         if not path.exists():
             raise InputError(f"{path} does not exist: pass images, or folders of images")
-        inside: list[tuple[Path, Path | None]] = (
-            [(file, path) for file in image_files(path, skip)] if path.is_dir() else [(path, None)]
-        )
+        inside = image_files(path, skip) if path.is_dir() else [path]
         if not inside:
             raise InputError(f"{path} has no images: pass another folder")
-        files += inside
+        files += [(file, path if path.is_dir() else None) for file in inside]
     return files
 
 
+@options.with_model_options
 def app(
+    how: options.ModelOptions,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -145,15 +140,8 @@ def app(
         ),
     ] = None,
     prior: options.Prior = None,
-    weights: options.Weights = None,
     names: options.Names = None,
-    num_classes: options.NumClasses = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     layer: options.Layer = None,
-    device: options.Device = None,
     scale: options.Scale = "own",
     percentile: options.Percentile = 98.0,
     opacity: options.Opacity = 1.0,
@@ -171,53 +159,42 @@ def app(
     if find_spec("gradio") is None:
         raise MissingExtraError("agop app", "gradio", "app")
     colouring = Colouring(scale, percentile, opacity, colours)
-    arguments: dict[str, Any] = {
-        "weights": weights, "prior": prior, "num_classes": num_classes, "mean": mean, "std": std, "layer": layer,
-        "size": size, "names": names, "gray": gray,
-    }  # fmt: skip
+    arguments: dict[str, Any] = {"prior": prior, "names": names, "layer": layer, **asdict(replace(how, device=None))}
     passed = [f"--{name}" for name, value in arguments.items() if value is not None and value is not False]
     if model is None and passed:
         raise InputError(
             f"{', '.join(passed).replace('_', '-')} without a model: pass a model, or no options for the example"
         )
-    arguments = example.ARGUMENTS if model is None else {"model": model, **arguments}
+    arguments = example.ARGUMENTS if model is None else {**arguments, "model": model}
     if not is_local(host):
         warn(f"everybody who can reach {host} can upload images to this page and see its model's results")
     examples = example.images() if model is None else []
-    serve(partial(load_session, **arguments, device=device), examples, host, port, typer.echo, browse, colouring)
+    load = partial(load_session, **arguments | {"device": how.device})
+    serve(load, examples, host, port, typer.echo, browse, colouring)
 
 
 def load_session(
-    model: str,
-    weights: Path | None = None,
-    prior: Path | None = None,
-    names: Path | None = None,
-    num_classes: int | None = None,
-    size: str | None = None,
-    mean: str | None = None,
-    std: str | None = None,
-    gray: bool = False,
-    layer: str | None = None,
-    device: str | None = None,
+    model: str, prior: Path | None = None, names: Path | None = None, layer: str | None = None, **model_options: Any
 ) -> Session:
     """Session with the model of the arguments, after a first pass through it."""
     from agop.app.page import Session
 
+    how = options.ModelOptions(**model_options)
     library, _, name = model.partition(":")
-    if library in ("torchvision", "timm") and weights is None:
+    if library in ("torchvision", "timm") and how.weights is None:
         raise ModelError(f"the app doesn't download weights for {model}: pass --weights FILE")
     if library == "hf" and not Path(name).expanduser().is_dir():
         raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
-    preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
-    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
-    return Session.start(
-        network, preprocessing, statistic, layer, names, options.manifest_source(model, weights, prior)
-    )
+    preprocessing, statistic = how.prepare(model, prior)
+    about = how.manifest_source(model, prior)
+    return Session(how.load(model, statistic), preprocessing, statistic, layer, names, about)
 
 
+@options.with_model_options
 def audit(
     model: options.Model,
     data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
+    how: options.ModelOptions,
     prior: options.Prior = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("audit"),
     against: Annotated[
@@ -229,15 +206,8 @@ def audit(
     ] = None,
     per_class: Annotated[int, typer.Option(min=20, help="Images of each class that are used, at most.")] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
-    weights: options.Weights = None,
-    num_classes: options.NumClasses = None,
     names: options.Names = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     batch_size: options.BatchSize = None,
-    device: options.Device = None,
     force: options.Force = False,
 ) -> None:
     """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
@@ -249,22 +219,21 @@ def audit(
     if data.resolve() in (out.resolve(), *out.resolve().parents):
         raise InputError(f"{out} is in the folder of the images, {data}: choose another --out")
     with recorded_warnings() as doubts:
-        preprocessing, statistic = options.prepare(model, prior, size, mean, std, gray)
+        preprocessing, statistic = how.prepare(model, prior)
     for doubt in doubts:
         warn(doubt)
     own_folder(out, force=force)
     images = ClassFolders(data, preprocessing)
-    network = options.load_model_on_device(model, weights, num_classes, device, statistic)
-    other = None
+    network, other = how.load(model, statistic), None
     if against is not None or against_weights is not None:
-        other = options.load_model_on_device(against or model, against_weights, num_classes, device)
+        other = replace(how, weights=against_weights).load(against or model)
     classes = number_of_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, classes, network)
     if known:
         images = images.with_classes(known, classes)
     elif problem := wrong_folders(images, classes):
         raise InputError(problem)
-    if size is None and (problem := enlargement(images)):
+    if how.size is None and (problem := enlargement(images)):
         warn(problem)
     result = run_audit(
         network, images.batches(batch_size or READ_BATCH, with_paths=True), None, statistic, against=other,

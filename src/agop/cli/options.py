@@ -6,13 +6,15 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agop.cli.printing import plain_console
+from agop.cli.printing import Command, plain_console
 from agop.errors import InputError, warn
 from agop.processes import torchrun_rank
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 Model = Annotated[
     str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
 ]
-Weights = Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")]
 Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
 _MOST_REFERENCES = 200
 References = Annotated[
@@ -43,9 +44,6 @@ Contrast = Annotated[
         help="Gradients of the log-odds of the class, instead of its logit. Default: as in the prior, else the logit.",
     ),
 ]
-NumClasses = Annotated[
-    int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
-]
 Names = Annotated[
     Path | None,
     typer.Option(
@@ -53,93 +51,137 @@ Names = Annotated[
         "Default: those of the prior, else the class folders in alphabetical order."
     ),
 ]
-Size = Annotated[
-    str | None,
-    typer.Option(
-        help="Input size, 224 or HEIGHTxWIDTH; images are scaled and cropped to it. "
-        "Default: that of the prior or of a library's model, else 224."
-    ),
-]
-Mean = Annotated[
-    str | None,
-    typer.Option(
-        help="Mean per channel, 0.5 or 0.5,0.5,0.5. Default: that of the prior or of a library's model, else 0."
-    ),
-]
-Std = Annotated[
-    str | None,
-    typer.Option(help="Standard deviation per channel. Default: that of the prior or of a library's model, else 1."),
-]
-Gray = Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")]
 BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite existing files, and write into a folder with other files.")
 ]
 
 # How maps are drawn: the fields of `agop.images.overlays.Colouring`.
-_COLOURS_PANEL = "Colours of the maps"
 Scale = Annotated[
     str,
     typer.Option(
-        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum.",
-        rich_help_panel=_COLOURS_PANEL,
+        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum."
     ),
 ]
 Percentile = Annotated[
     float,
     typer.Option(
-        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping.",
-        rich_help_panel=_COLOURS_PANEL,
+        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping."
     ),
 ]
-Opacity = Annotated[
-    float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.", rich_help_panel=_COLOURS_PANEL)
-]
-Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.", rich_help_panel=_COLOURS_PANEL)]
+Opacity = Annotated[float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.")]
+Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.")]
 
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 _ASSUMED = "assumed"
 
 
-def prepare(
-    model: str, prior: Path | None, size: str | None, mean: str | None, std: str | None, gray: bool
-) -> tuple[Preprocessing, AGOP | None]:
-    """How images become the model's input, and the prior. Prints the preprocessing, and warns about what is assumed.
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of a model and of the images that it gets. `with_model_options` adds them to a command."""
 
-    Options win. Defaults come from the prior's preprocessing, else the library of the model, else the prior's shape.
-    """
-    from agop.images.preprocessing import Preprocessing
-    from agop.integrations.models import preprocessing_of
-    from agop.prior.agop import AGOP
+    weights: Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")] = None
+    num_classes: Annotated[
+        int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
+    ] = None
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="Input size, 224 or HEIGHTxWIDTH; images are scaled and cropped to it. "
+            "Default: that of the prior or of a library's model, else 224."
+        ),
+    ] = None
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            help="Mean per channel, 0.5 or 0.5,0.5,0.5. Default: that of the prior or of a library's model, else 0."
+        ),
+    ] = None
+    std: Annotated[
+        str | None,
+        typer.Option(
+            help="Standard deviation per channel. Default: that of the prior or of a library's model, else 1."
+        ),
+    ] = None
+    gray: Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")] = False
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")] = (
+        None
+    )
 
-    statistic = None if prior is None else AGOP.load(prior)
-    recorded = {} if statistic is None else statistic.provenance.data.preprocessing
-    options: dict[str, Any] = {} if size is None else {"size": height_and_width(size), "resize": None}
-    options |= {name: _numbers(name, text) for name, text in (("mean", mean), ("std", std)) if text is not None}
-    if recorded:
-        defaults = Preprocessing.from_dict(recorded)
-        sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
-    elif model.startswith(_LIBRARIES):
-        defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
-        sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
-    else:
-        defaults, sources = Preprocessing(), dict.fromkeys(("size", "mean", "std"), _ASSUMED)
-        if statistic is not None:  # a training hook records no more than the shape
-            channels, height, width = statistic.diagonal.shape
-            defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
-    if (gray or (statistic is not None and len(statistic.diagonal) == 1)) and not defaults.gray:
-        # A mean or std of three channels doesn't fit. One number stays.
-        one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
-        replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
-        defaults = replace(defaults, gray=True, **replaced)
-        sources |= dict.fromkeys(replaced, _ASSUMED)
-    result = replace(defaults, **options)
-    if torchrun_rank()[0] == 0:
-        _report(result, sources | {name: "from options" for name in options if name in sources}, recorded, prior)
-    return result, statistic
+    def prepare(self, model: str, prior: Path | None) -> tuple[Preprocessing, AGOP | None]:
+        """How images become the model's input, and the prior. Prints the former, and warns about what is assumed.
+
+        Options win. Defaults come from the prior's preprocessing, else the model's library, else the prior's shape.
+        """
+        from agop.images.preprocessing import Preprocessing
+        from agop.integrations.models import preprocessing_of
+        from agop.prior.agop import AGOP
+
+        statistic = None if prior is None else AGOP.load(prior)
+        recorded = {} if statistic is None else statistic.provenance.data.preprocessing
+        options: dict[str, Any] = {} if self.size is None else {"size": _height_and_width(self.size), "resize": None}
+        options |= {
+            name: _numbers(name, text) for name, text in (("mean", self.mean), ("std", self.std)) if text is not None
+        }
+        if recorded:
+            defaults = Preprocessing.from_dict(recorded)
+            sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
+        elif model.startswith(_LIBRARIES):
+            defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
+            sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
+        else:
+            defaults, sources = Preprocessing(), dict.fromkeys(("size", "mean", "std"), _ASSUMED)
+            if statistic is not None:  # a training hook records no more than the shape
+                channels, height, width = statistic.diagonal.shape
+                defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
+        if (self.gray or (statistic is not None and len(statistic.diagonal) == 1)) and not defaults.gray:
+            # A mean or std of three channels doesn't fit. One number stays.
+            one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
+            replaced = {name: value for name, value in one_channel.items() if len(getattr(defaults, name)) > 1}
+            defaults = replace(defaults, gray=True, **replaced)
+            sources |= dict.fromkeys(replaced, _ASSUMED)
+        result = replace(defaults, **options)
+        if torchrun_rank()[0] == 0:
+            _report(result, sources | {name: "from options" for name in options if name in sources}, recorded, prior)
+        return result, statistic
+
+    def load(self, spec: str, prior: AGOP | None = None) -> nn.Module:
+        """The model of a spec, on the device; default: the GPU if there is one. A prior tells whether it's trained."""
+        import torch
+
+        from agop.model.load import load_model
+
+        model = load_model(spec, self.weights, self.num_classes)
+        own = not spec.endswith(".pt2") and (self.num_classes is not None or not spec.startswith(_LIBRARIES))
+        if own and self.weights is None and prior is None and torchrun_rank()[0] == 0:
+            warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
+        if self.device is None:
+            return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+        try:
+            return model.to(self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise InputError(f"can't use device {self.device!r}: {error}") from error
+
+    def manifest_source(self, model: str, prior: Path | None) -> dict[str, str | None]:
+        """Where a model came from, for a manifest."""
+        files = {"weights": self.weights, "prior": prior}
+        return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
+
+
+def with_model_options(command: Command) -> Command:
+    """Decorate a command: the fields of its parameter `how`, a ModelOptions, become its last options."""
+    options = dict(signature(ModelOptions, eval_str=True).parameters)
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(how=ModelOptions(**{name: values.pop(name) for name in options}), **values)
+
+    own = {name: each for name, each in signature(command, eval_str=True).parameters.items() if name != "how"}
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (own | options).values()]
+    run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]  # read by typer
+    return run
 
 
 def _report(
@@ -187,32 +229,6 @@ def load_references(folder: Path | None, preprocessing: Preprocessing) -> Tensor
     return None if folder is None else load_some(folder, preprocessing, _MOST_REFERENCES)
 
 
-def load_model_on_device(
-    spec: str, weights: Path | None, num_classes: int | None, device: str | None, prior: AGOP | None = None
-) -> nn.Module:
-    """The model of a spec, on the device; default: the GPU if there is one. A prior tells whether it's trained."""
-    import torch
-
-    from agop.model.load import load_model
-
-    model = load_model(spec, weights, num_classes)
-    own = not spec.endswith(".pt2") and (num_classes is not None or not spec.startswith(_LIBRARIES))
-    if own and weights is None and prior is None and torchrun_rank()[0] == 0:
-        warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
-    if device is None:
-        return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
-    try:
-        return model.to(device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"can't use device {device!r}: {error}") from error
-
-
-def manifest_source(model: str, weights: Path | None, prior: Path | None) -> dict[str, str | None]:
-    """Where a model came from, for a manifest."""
-    files = {"weights": weights, "prior": prior}
-    return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
-
-
 def check_out(path: Path, inputs: Iterable[Path | None] = (), *, force: bool = False) -> None:
     """Raise if no AGOP file can be written to the path, or if it would replace something else, before any work."""
     from agop.io import check_overwrites
@@ -231,7 +247,7 @@ def check_writable(path: Path) -> None:
         raise InputError(f"can't write out {path}: {folder} isn't a writable folder")
 
 
-def height_and_width(text: str) -> tuple[int, int]:
+def _height_and_width(text: str) -> tuple[int, int]:
     """Height and width from "HEIGHTxWIDTH", or from one number for both."""
     sides = re.fullmatch(r"(\d{1,5})(?:[x×](\d{1,5}))?", text.strip().lower())
     if sides is None:

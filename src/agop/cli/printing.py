@@ -29,7 +29,7 @@ def plain_console(*, stderr: bool = False) -> Console:
 Command = Callable[..., None]
 
 
-def stoppable(kept: str = "") -> Callable[[Command], Command]:
+def stoppable(kept: str) -> Callable[[Command], Command]:
     """Decorate a command: when it's stopped, print what is kept of its work.
 
     That is the message of the KeyboardInterrupt, or `kept`, in which {out} is the command's option.
@@ -41,9 +41,7 @@ def stoppable(kept: str = "") -> Callable[[Command], Command]:
             try:
                 command(**options)
             except KeyboardInterrupt as stop:
-                message = str(stop) or kept.format(**options)
-                console = plain_console(stderr=True)
-                console.print(f"stopped: {message}" if message else "stopped")
+                plain_console(stderr=True).print(f"stopped: {str(stop) or kept.format(**options)}")
                 raise
 
         return run

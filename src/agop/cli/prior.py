@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from agop.images.files import Batches, ImageFolder
     from agop.prior.agop import AGOP, DataProvenance
-    from agop.prior.show import Overview
 
 # Seconds between snapshots under torchrun, where the end of one rank ends all.
 _SNAPSHOT_SECONDS = 60.0
@@ -32,19 +31,15 @@ _CLASS_BYTES = 2**27
 _LISTED, _COLUMNS = 23, 6
 
 
+@options.with_model_options
 def fit(
     model: options.Model,
     data: Annotated[
         Path, typer.Argument(help="Folder with one folder of images per class; with --all-samples, of any images.")
     ],
+    how: options.ModelOptions,
     out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
-    weights: options.Weights = None,
-    num_classes: options.NumClasses = None,
     names: options.Names = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    gray: options.Gray = False,
     batch_size: options.BatchSize = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes that read images.")] = 0,
     per_class: Annotated[
@@ -83,7 +78,6 @@ def fit(
             "accuracy is like chance. Overwrite an existing file that agop didn't write.",
         ),
     ] = False,
-    device: options.Device = None,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.model.state import fingerprint
@@ -91,17 +85,16 @@ def fit(
     from agop.prior.collect import fit as fit_model
     from agop.processes import barrier, check_same_on_all_ranks, process_group, rank_and_world_size
 
-    preprocessing, _ = options.prepare(model, None, size, mean, std, gray)
-    with process_group(gpus=device is None or device.startswith("cuda")):
+    preprocessing, _ = how.prepare(model, None)
+    with process_group(gpus=how.device is None or how.device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
-            options.check_out(out, [weights, Path(model), data, names], force=force)
+            options.check_out(out, [how.weights, Path(model), data, names], force=force)
         images = open_images(data, preprocessing, all_samples)
-        loaded = options.load_model_on_device(model, weights, num_classes, device)
+        loaded = how.load(model)
         images, class_count = look_at(
-            images, loaded, all_samples=all_samples, names=names, size=size, batch_size=batch_size, weights=weights,
-            force=force,
-        )  # fmt: skip
+            images, loaded, how, all_samples=all_samples, names=names, batch_size=batch_size, force=force
+        )
         rule: dict[str, Any] = {
             "only_correct": not all_samples,
             "per_class": _keeps_classes(images, class_count) if per_class is None else per_class,
@@ -140,7 +133,7 @@ def fit(
     if rank == 0:
         _print_result(prior, images, out)
         correct, labelled = prior.provenance.correct or 0, prior.provenance.labelled or 0
-        problem = chance(correct, labelled, class_count, images, weights)
+        problem = chance(correct, labelled, class_count, images, how.weights)
         if problem and not all_samples and not force:  # otherwise it is accepted
             warn(problem)
 
@@ -242,9 +235,12 @@ def show(
     force: options.Force = False,
 ) -> None:
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""
+    import numpy as np
+
+    from agop.images.overlays import enlarged, side_by_side, stacked
     from agop.io import check_overwrites, write_atomically
     from agop.prior.agop import AGOP
-    from agop.prior.show import Overview, facts, few_samples
+    from agop.prior.show import Overview, facts, few_samples, panels, png
     from agop.tables import Table
 
     path = prior.with_suffix(".png") if out is None else out
@@ -268,17 +264,7 @@ def show(
         console.print(f"… and {len(overview.classes) - _LISTED:,} more")
     if warning := few_samples(statistic):
         warn(warning)
-    write_atomically(path, _sheet(overview))
+    maps = [(caption, enlarged(np.asarray(picture))) for caption, picture in panels(overview)]
+    sheet = stacked([side_by_side(maps[start : start + _COLUMNS]) for start in range(0, len(maps), _COLUMNS)])
+    write_atomically(path, png(sheet))
     console.print(f"\nwrote {path}")
-
-
-def _sheet(overview: Overview) -> bytes:
-    """PNG with the maps in rows, each below its caption."""
-    import numpy as np
-
-    from agop.images.overlays import enlarged, side_by_side, stacked
-    from agop.prior.show import panels, png
-
-    large = [(caption, enlarged(np.asarray(picture))) for caption, picture in panels(overview)]
-    rows = [large[start : start + _COLUMNS] for start in range(0, len(large), _COLUMNS)]
-    return png(stacked([side_by_side(row) for row in rows]))

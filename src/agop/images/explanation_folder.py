@@ -79,6 +79,8 @@ class ExplanationFolder:
         if not self.predictions:
             planned = {MANIFEST, MAPS, PAGE, *(name for names in self._overlays.values() for name in names)}
             self._write_manifest(planned | self._earlier, complete=False)
+            self._maps = {name: Spool(self.path / MAPS) for name in self.explainer.methods}
+            self._page = Overview(self.path / PAGE, self.explainer.names)
         prediction = Prediction(
             str(explained.path), self._overlays[explained.path].pop(0), explained.predicted, explained.probability,
             explained.target, self._labels.get(explained.path),
@@ -107,11 +109,6 @@ class ExplanationFolder:
             (self.path / name).unlink(missing_ok=True)
         self._write_manifest(written, complete=True, skipped=skipped)
 
-    @cached_property
-    def _maps(self) -> dict[str, Spool]:
-        """The maps by method, on disk."""
-        return {name: Spool(self.path / MAPS) for name in self.explainer.methods}
-
     def _safetensors(self) -> Iterator[bytes]:
         """Maps (N,H,W) by method in the safetensors format: length of the header, header, values."""
         shape = [len(self.predictions), *self.explainer.preprocessing.size]
@@ -123,10 +120,6 @@ class ExplanationFolder:
         yield len(text).to_bytes(8, "little") + text
         for spool in self._maps.values():
             yield from spool.parts()
-
-    @cached_property
-    def _page(self) -> Overview:
-        return Overview(self.path / PAGE, self.explainer.names)
 
     def _write_manifest(self, outputs: Iterable[str], *, complete: bool, skipped: Sequence[str] = ()) -> None:
         images = [prediction.to_dict() for prediction in self.predictions]

@@ -54,6 +54,12 @@ def training_data(folder):
     return torch.stack([HOW.tensor(HOW.picture(path)) for path in files]), labels
 
 
+def map_of(folder, method, *prior, **options):
+    """What agop.explain returns for data/class1/001.png."""
+    image = HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None]
+    return agop.explain(agop.load_model(MODEL[0], folder / "w.pt"), image, method, *prior, **options)
+
+
 def test_fit_equals_agop_fit_and_records_classes_and_preprocessing(folder):
     prior = agop.AGOP.load(folder / "prior.safetensors")
     assert 30 < prior.count <= 60
@@ -90,32 +96,14 @@ def test_references_are_prepared_like_the_images(folder):
     arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--out", "expected")
     method = ("--method", "expected-gradients:samples=3")
     assert "2.png" in run_checked(*arguments, *method, "--references", "others", folder=folder).stderr
-    model, image = (
-        agop.load_model(MODEL[0], folder / "w.pt"),
-        HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None],
-    )
     references = HOW.tensor(HOW.picture(folder / "others" / "1.png"))[None]
-    expected = agop.explain(model, image, method[1], references=references)
+    expected = map_of(folder, method[1], references=references)
     torch.testing.assert_close(load_file(folder / "expected" / "maps.safetensors")[method[1]], expected)
     assert json.loads((folder / "expected" / "manifest.json").read_text())["references"] == "others"
     assert "pass references= " in error_of(*arguments, *method, folder=folder)
     (folder / "others" / "1.png").write_text("text")
     error = error_of(*arguments, *method, "--references", "others", folder=folder)
     assert "none of 2 files in others could be read" in error
-
-
-def test_references_come_from_the_prior_without_a_folder(folder):
-    method = "expected-gradients:samples=3"
-    run_checked(
-        "explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--out", "from-prior", "--method", method,
-        "--prior", "prior.safetensors", folder=folder,
-    )  # fmt: skip
-    model, image = (
-        agop.load_model(MODEL[0], folder / "w.pt"),
-        HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None],
-    )
-    expected = agop.explain(model, image, method, agop.AGOP.load(folder / "prior.safetensors"))
-    torch.testing.assert_close(load_file(folder / "from-prior" / "maps.safetensors")[method], expected)
 
 
 def test_sanity_prints_a_table_per_method(folder):
@@ -195,12 +183,10 @@ def test_version_and_help():
     [
         (["fit", "agop.bench:CNN8by8", "nowhere"], "nowhere is not a folder"),
         (["fit", "agop.bench:CNN8by8", "data", "--mean", "a,b"], "mean is 'a,b'"),
-        (["fit", "agop.bench:CNN8by8", "data", "--mean", "1,2"], "mean has 2 values"),
         (["fit", "agop.bench:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
         (["fit", "agop.bench:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
         (["fit", "slow:never", "data", "--out", "data"], "out data is a folder: give a file"),
         (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt isn't a writable folder"),
-        (["bench", "xai-tris", "--method", "captum:Saliency@black"], "captum:Saliency has no variant 'black'"),
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
         (["fit", "raises:needs", "data"], "it is called without arguments"),
         (["fit", "raises:mak", "data"], "did you mean 'raises:make'"),
@@ -208,26 +194,18 @@ def test_version_and_help():
         (["fit", "broken_syntax:make", "data"], "SyntaxError"),
         (["fit", "needs_package:make", "data"], "needs no_such_package, which isn't installed"),
         (["fit", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0): move what it runs"),
-        (["explain", "exits:make", "data"], "exits can't be imported, because it calls sys.exit(0)"),
         (["explain", "exits_later:make", "data"], "exits_later:make raised SystemExit: usage: train.py"),
         (["explain", "exits_later:Forward", "data"], "the model calls sys.exit(3) in its forward pass: remove it"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "exits:Method"], "exits can't be imported"),
-        (
-            ["fit", "agop.bench:CNN8by8", "data", "--num-classes", "5"],
-            "--num-classes is for a library's models",
-        ),
+        (["fit", "agop.bench:CNN8by8", "data", "--num-classes", "5"], "--num-classes is for a library's models"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--layer", "conv2"], "--layer is for gradcam"),
         (["explain", "agop.bench:CNN8by8", "nothing.png"], "nothing.png does not exist"),
-        (
-            ["explain", "agop.bench:CNN8by8", "data", "--method", "agop-weigted"],
-            "did you mean 'agop-weighted'",
-        ),
+        (["explain", "agop.bench:CNN8by8", "data", "--method", "agop-weigted"], "did you mean 'agop-weighted'"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "agop-global"], "agop-global needs a prior"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--prior", "w.pt"], "w.pt is not an AGOP file"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "5"], "target 5 of sample 0"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--target", "x"], "no class is named 'x'"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--names", "raises.py"], "has 4 class names, the model 2"),
-        (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "vanilla:steps=2"], "vanilla has no options"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--method", "gradcam", "--layer", "conv9"], "no layer 'conv9'"),
         (["explain", *MODEL[:1], "data", *MODEL[1:], "--out", "w.pt"], "could not write w.pt"),
         (["explain", *MODEL[:1], "w.pt", *MODEL[1:]], "none of the files could be read"),
@@ -254,31 +232,16 @@ def test_explain_uses_the_output_of_the_prior_unless_an_option_says_otherwise(fo
     arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--prior", contrast_prior, "--out", output)
     result = run_checked(*arguments, "--method", "agop-weighted", *options, folder=folder)
     assert ("pass the same output" in result.stderr) == (output == "predicted")
-    model, image = (
-        agop.load_model(MODEL[0], folder / "w.pt"),
-        HOW.tensor(HOW.picture(folder / "data/class1/001.png"))[None],
-    )
     prior = agop.AGOP.load(folder / contrast_prior)
-    weighted = agop.explain(model, image, "vanilla", output=output) * prior.weights[0]
+    weighted = map_of(folder, "vanilla", output=output) * prior.weights[0]
     torch.testing.assert_close(load_file(folder / output / "maps.safetensors")["agop-weighted"], weighted.float())
     assert json.loads((folder / output / "manifest.json").read_text())["output"] == output
 
 
 def test_evaluate_and_sanity_use_the_output_of_the_prior(folder, contrast_prior):
     method = (*MODEL[1:], "--prior", contrast_prior, "--method", "agop-weighted")
-    arguments = (
-        "evaluate",
-        MODEL[0],
-        "data",
-        "data",
-        *method,
-        "--metric",
-        "energy",
-        "--threshold",
-        "128",
-        "--out",
-        "contrast-scores",
-    )
+    more = ("--metric", "energy", "--threshold", "128", "--out", "contrast-scores")
+    arguments = ("evaluate", MODEL[0], "data", "data", *method, *more)
     result = run_checked(*arguments, folder=folder)
     assert "Gradients are those of the contrast" in result.stdout
     assert "same output" not in result.stderr

@@ -1,6 +1,5 @@
 """Data sets on disk: photographs, MNIST's idx files, and images with their masks."""
 
-import gzip
 import pickle
 import struct
 
@@ -12,7 +11,7 @@ from PIL import Image
 from agop import Preprocessing
 from agop.errors import AGOPError, AGOPWarning, FileError, InputError
 from agop.images.datasets import load_image_mask_pairs, read_digits, read_folder, read_photos
-from tests.image_files import save
+from tests.image_files import idx, save, write_digits
 
 
 @pytest.fixture
@@ -139,20 +138,6 @@ def test_pickle_that_could_run_code_is_rejected(tmp_path, capsys):
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-def idx(array):
-    """Content of an idx file of unsigned bytes."""
-    return struct.pack(f">I{array.ndim}I", 0x800 | array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
-
-
-def write_digits(folder, count=4, prefix="train", pack=False):
-    random = np.random.default_rng(count)
-    images, labels = random.integers(0, 256, (count, 6, 5)), random.integers(0, 10, count)
-    for name, array in ((f"{prefix}-images-idx3-ubyte", images), (f"{prefix}-labels-idx1-ubyte", labels)):
-        content = idx(array)
-        (folder / (name + ".gz" * pack)).write_bytes(gzip.compress(content) if pack else content)
-    return images, labels
-
-
 @pytest.mark.parametrize("pack", [False, True])
 def test_digits_of_a_file_and_of_a_folder(tmp_path, pack):
     images, labels = write_digits(tmp_path, pack=pack)
@@ -193,20 +178,13 @@ def test_folder_or_file_without_idx_files_raises(tmp_path):
         (LABELS, lambda content: content + b"\1", "truncated or damaged, 5 values instead of 4"),
         (LABELS, lambda content: idx(np.zeros(5)), "has 4 images, train-labels-idx1-ubyte 5 labels"),
         (LABELS, lambda content: idx(np.array([0, 1, 2, 10])), "4 labels, not all of them digits"),
+        (f"{IMAGES}.gz", lambda content: content[:-9], "can't be unpacked"),
     ],
 )
 def test_damaged_files_raise(tmp_path, name, change, message):
-    write_digits(tmp_path)
+    write_digits(tmp_path, pack=name.endswith(".gz"))
     (tmp_path / name).write_bytes(change((tmp_path / name).read_bytes()))
     with pytest.raises(AGOPError, match=message):
-        read_digits(tmp_path)
-
-
-def test_damaged_gz_raises(tmp_path):
-    write_digits(tmp_path, pack=True)
-    path = tmp_path / f"{IMAGES}.gz"
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(FileError, match="can't be unpacked"):
         read_digits(tmp_path)
 
 

@@ -12,15 +12,7 @@ import torch
 import agop
 from agop import Preprocessing
 from agop.errors import AGOPWarning, FileError, InputError
-from agop.images.files import (
-    ClassFolders,
-    ImageFolder,
-    class_folders,
-    class_index,
-    class_names,
-    folder_classes,
-    image_files,
-)
+from agop.images.files import ClassFolders, ImageFolder, class_folders, class_index, class_names, image_files
 from tests.image_files import save_random
 
 
@@ -147,15 +139,6 @@ def test_folder_without_permission_is_reported(shared, mode):
     (shared / "dog").chmod(0o755)
 
 
-def test_names_that_are_not_utf8(tmp_path):
-    save_random(tmp_path, "cat/1.png")
-    odd = os.fsdecode(os.fsencode(tmp_path) + b"/cat/\xff\xfe.png")
-    os.rename(tmp_path / "cat" / "1.png", odd)
-    data = ClassFolders(tmp_path, Preprocessing((4, 4)))
-    assert [str(path) for path, _ in data.files] == [odd]
-    assert data.summary()["count"] == 1
-
-
 @pytest.fixture
 def prior(tmp_path):
     """A prior with class names."""
@@ -166,26 +149,14 @@ def prior(tmp_path):
     return agop.AGOP.load(tmp_path / "prior.safetensors")
 
 
-def test_file_comes_before_the_prior(prior, tmp_path):
+def test_file_comes_before_the_prior_and_names_for_another_number_of_classes_are_not_used(prior, tmp_path):
     (tmp_path / "names.txt").write_text("a\n\n b \n")
     assert class_names(prior, tmp_path / "names.txt", 2) == ("a", "b")
-    assert class_names(prior, count=2) == ("tee", "ell")
-    assert class_names(None, count=2) == ()
-
-
-def test_missing_files_raise_and_names_for_another_number_of_classes_are_not_used(prior, tmp_path):
-    assert class_names(prior, count=3) == ()
-    (tmp_path / "names.txt").write_text("a\nb\nc\n")
-    with pytest.raises(InputError, match="has 3 class names, the model 2 classes"):
-        class_names(prior, tmp_path / "names.txt", 2)
+    assert [class_names(prior, count=count) for count in (2, 3)] == [("tee", "ell"), ()]
+    with pytest.raises(InputError, match="has 2 class names, the model 3 classes"):
+        class_names(prior, tmp_path / "names.txt", 3)
     with pytest.raises(FileError, match=r"can't read class names from .*gone\.txt"):
         class_names(None, tmp_path / "gone.txt")
-
-
-def test_class_of_a_folder_is_that_of_its_name_or_without_names_its_position():
-    assert folder_classes(["cat", "dog"], ("bird", "cat", "dog"), 3) == {"cat": 1, "dog": 2}
-    assert folder_classes(["cat", "newt"], ("bird", "cat"), 2) == {"cat": 1}
-    assert folder_classes(["cat", "dog"], (), 2) == {"cat": 0, "dog": 1}
 
 
 def with_labels(labels):
