@@ -25,16 +25,33 @@ _OTHER_RANGE = 64
 
 @overload
 def explain(
-    model: nn.Module, images: Tensor, method: str | Method = ..., prior: AGOP | None = ..., target: Target = ...,
-    layer: Layer = ..., batch_size: int | None = ..., *, references: Tensor | None = ..., nan: str = ...,
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method = ...,
+    prior: AGOP | None = ...,
+    target: Target = ...,
+    layer: Layer = ...,
+    batch_size: int | None = ...,
+    *,
+    references: Tensor | None = ...,
+    nan: str = ...,
     output: str = ...,
-) -> Tensor: ...  # fmt: skip
+) -> Tensor: ...
 @overload
 def explain(
-    model: nn.Module, images: Tensor, method: str | Method = ..., prior: AGOP | None = ..., target: Target = ...,
-    layer: Layer = ..., batch_size: int | None = ..., *, factors: bool, references: Tensor | None = ..., nan: str = ...,
+    model: nn.Module,
+    images: Tensor,
+    method: str | Method = ...,
+    prior: AGOP | None = ...,
+    target: Target = ...,
+    layer: Layer = ...,
+    batch_size: int | None = ...,
+    *,
+    factors: bool,
+    references: Tensor | None = ...,
+    nan: str = ...,
     output: str = ...,
-) -> tuple[Tensor, dict[str, Tensor]]: ...  # fmt: skip
+) -> tuple[Tensor, dict[str, Tensor]]: ...
 def explain(
     model: nn.Module,
     images: Tensor,

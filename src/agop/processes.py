@@ -174,6 +174,18 @@ def rank_and_world_size() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if joined else (0, 1)
 
 
+def gathered(value: Any) -> list[Any]:
+    """The value of each rank of torch.distributed, in their order. A collective: every rank must call it."""
+    import torch.distributed as dist
+
+    _, world_size = rank_and_world_size()
+    if world_size == 1:
+        return [value]
+    values: list[Any] = [None] * world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
 @contextmanager
 def process_group(gpus: bool = False) -> Iterator[None]:
     """Join torchrun's process group, and leave it at the end. With `gpus`, each local rank selects its own GPU.
@@ -225,13 +237,9 @@ def check_same_on_all_ranks(settings: Mapping[str, Any]) -> None:
     _, world_size = rank_and_world_size()
     if world_size == 1:
         return
-    import torch.distributed as dist
-
     barrier()  # names a rank that failed before it got here
-    gathered: list[Any] = [None] * world_size
-    dist.all_gather_object(gathered, dict(settings))
-    first = gathered[0]
-    for rank, other in enumerate(gathered):
+    first, *_ = ranks = gathered(dict(settings))
+    for rank, other in enumerate(ranks):
         differences = [
             f"{name} is {first.get(name)} on rank 0, {other.get(name)} on rank {rank}"
             for name in {**first, **other}

@@ -1,4 +1,4 @@
-"""`agop fit` under torchrun: real jobs, killed and failing ranks."""
+"""torchrun: `agop fit` with killed and failing ranks, and the hook in a sharded training."""
 
 import os
 import signal
@@ -110,6 +110,59 @@ def test_ranks_with_different_weights_raise(folder):
     assert result.returncode != 0
     assert "error: the ranks have different work (model is {" in result.stderr
     assert "start all of them with the same command, files and weights" in result.stderr
+
+
+SHARDED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+import agop
+from agop.bench import CNN8by8
+
+def train(place):
+    torch.manual_seed(0)
+    model = fully_shard(CNN8by8())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    hook = agop.AGOPTrainingHook(model, only_correct=False, every="auto")
+    random = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(70):
+        images, labels = torch.randn(8, 1, 8, 8, generator=random), torch.randint(2, (8,), generator=random)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+        if place == "before":
+            hook.step(images)
+        optimizer.step()
+        if place == "after":
+            hook.step(images)
+    return [p.full_tensor().detach().clone() for p in model.parameters()], hook
+
+dist.init_process_group("gloo")
+plain, _ = train(None)
+for place in ("before", "after"):
+    weights, hook = train(place)
+    assert all(map(torch.equal, plain, weights)), place
+    intervals = [None, None]
+    dist.all_gather_object(intervals, hook.state_dict()["pace"]["interval"])
+    assert intervals[0] == intervals[1], intervals
+    assert hook.finalize().count > 0
+unsharded = CNN8by8()
+unsharded.load_state_dict(dict(zip(unsharded.state_dict(), weights)))
+prior = agop.fit(unsharded, [torch.randn(8, 1, 8, 8)], only_correct=False, progress=False)
+assert hook.finalize().provenance.model == prior.provenance.model
+try:
+    agop.AGOPTrainingHook(FullyShardedDataParallel(CNN8by8(), use_orig_params=True, device_id=torch.device("cpu")))
+except agop.AGOPError as error:
+    assert "fully_shard" in str(error) and "agop.fit" in str(error), error
+else:
+    raise AssertionError("FSDP1 was accepted")
+dist.destroy_process_group()
+"""
+
+
+def test_fsdp2_trains_as_without_the_hook_and_fsdp1_is_refused(tmp_path):
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    result = finish(start(2, "sharded.py", folder=tmp_path))
+    assert result.returncode == 0, result.stderr
 
 
 def process_of(job, rank):

@@ -445,11 +445,13 @@ def mean_gradients(
     for start in range(0, points, points_per_pass):
         ks = range(points)[start : start + points_per_pass]
         batch = torch.cat([point(k, images) for k in ks])
-        gradients = probe.gradients(batch, targets.repeat(len(ks))).values.reshape(len(ks), *images.shape)
+        # Converted before the sum: float16 overflows.
+        gradients = probe.gradients(batch, targets.repeat(len(ks))).values.to(total.dtype)
+        gradients = gradients.reshape(len(ks), *images.shape)
         if term is None:
             total += gradients.sum(dim=0)
             continue
-        for k, gradient in zip(ks, gradients.to(total.dtype), strict=True):
+        for k, gradient in zip(ks, gradients, strict=True):
             total += term(k, images, gradient)
     return total / points
 

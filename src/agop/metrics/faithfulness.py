@@ -96,9 +96,15 @@ def srg(
 
 
 def _areas(
-    model: nn.Module, images: Tensor, maps: Any, target: Target, steps: int | None, fill: float | Tensor,
-    inserting: bool, batch_size: int | None,
-) -> Tensor:  # fmt: skip
+    model: nn.Module,
+    images: Tensor,
+    maps: Any,
+    target: Target,
+    steps: int | None,
+    fill: float | Tensor,
+    inserting: bool,
+    batch_size: int | None,
+) -> Tensor:
     """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
 
     The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one

@@ -9,7 +9,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +29,15 @@ from agop.model.outputs import (
     selection,
     target_indices,
 )
-from agop.model.state import Parts, SavedBuffers, undisturbed, unwrapped
+from agop.model.state import (
+    Parts,
+    RandomState,
+    SavedBuffers,
+    drawn_by,
+    refuse_sharded,
+    undisturbed,
+    unwrapped,
+)
 
 if TYPE_CHECKING:
     from agop.model.layers import PatchLayer
@@ -80,11 +90,16 @@ def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *,
 
 @contextmanager
 def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
-    """A Probe of the model, which is restored afterwards, also after an error."""
+    """A Probe of the model, which is restored afterwards, also after an error.
+
+    Threads that probe the same model wait for each other. The random state is restored only if a pass of the model
+    draws random numbers: other threads may draw meanwhile.
+    """
     check_model(model)
     check_output(output)
     model = unwrapped(model)
     parts = Parts(model)
+    refuse_sharded(parts.modules)
     if any(is_lazy(parameter) for parameter in parts.parameters):
         raise ModelError("the model has lazy layers without weights: run one batch through it first")
     if any(parameter.is_inference() for parameter in parts.parameters):
@@ -92,8 +107,24 @@ def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
             "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with undisturbed(parts) as buffers, ExitStack() as bypasses:
-        yield Probe(model, parts, LogitSource(parts.modules, bypasses), buffers, output)
+    with _lock_of(model), undisturbed(parts) as buffers, ExitStack() as bypasses:
+        probe = Probe(model, parts, LogitSource(parts.modules, bypasses), buffers, output)
+        before = RandomState(parts.parameters)
+        try:
+            yield probe
+        finally:
+            changed = before.changed()
+            if changed:
+                before.restore(changed & probe.drawn(parts.parameters))
+
+
+_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = Lock()
+
+
+def _lock_of(model: nn.Module) -> RLock:
+    with _LOCKS_LOCK:
+        return _LOCKS.setdefault(model, RLock())
 
 
 class Probe:
@@ -105,6 +136,7 @@ class Probe:
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
         # A batch norm without running statistics mixes samples also in eval mode.
         self.mixes_samples = any(isinstance(m, _BATCH_NORMS) and m.running_mean is None for m in parts.modules)
+        self._latest: Tensor | None = None
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (N,K) without a graph."""
@@ -149,6 +181,7 @@ class Probe:
         to the caller's images.
         """
         self._buffers.before_pass()
+        self._latest = images.detach()
         try:
             return self.model(images.clone())
         except SystemExit as error:
@@ -162,6 +195,16 @@ class Probe:
             raise ModelError(
                 f"the model failed on images of shape {tuple(images.shape)}, {images.dtype}: {error}{hint}"
             ) from error
+
+    def drawn(self, parameters: Sequence[Tensor]) -> set[str]:
+        """Names of the random generators from which a pass draws: all if it raises, none if there was no pass."""
+        images = self._latest
+        if images is None:
+            return set()
+        try:
+            return drawn_by(lambda: self._run(images), parameters)
+        except Exception:
+            return set(RandomState(parameters).names)
 
     def placed(self, images: Tensor) -> Tensor:
         """The images on the model's device and in its dtype, never as inference tensors."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from operator import is_not
 from typing import Any
@@ -12,10 +14,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agop.errors import ModelError
 
 Table = dict[str, Any]
 # Values of each tensor in a fingerprint: reading all would cost as much as a forward pass.
 _SAMPLES_PER_TENSOR = 16
+# Seconds after which a thread that draws random numbers has drawn one.
+_WAIT = 0.02
 # Attribute of a rewritten copy: the fingerprint of the original.
 FINGERPRINT = "_agop_fingerprint"
 
@@ -66,8 +73,7 @@ class SavedBuffers:
 
 @contextmanager
 def undisturbed(parts: Parts) -> Iterator[SavedBuffers]:
-    """Inside, the model is ready for input gradients. Afterwards its modes, flags, buffers and the random state are
-    restored.
+    """Inside, the model is ready for input gradients. Afterwards its modes, flags and buffers are restored.
 
     Modes are set module by module, not with model.eval(): a model may override train() to do more than set flags, and
     only flags can be restored exactly.
@@ -83,7 +89,7 @@ def undisturbed(parts: Parts) -> Iterator[SavedBuffers]:
         # Entering a mode that is already on would cost as much as a layer of a small network.
         ordinary = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
         graph = nullcontext() if torch.is_grad_enabled() else torch.enable_grad()
-        with preserved_random_state(parts.parameters), ordinary, graph, _without_autocast(parts.parameters):
+        with _eager(parts.modules), ordinary, graph, without_autocast(parts.parameters):
             yield saved
     finally:
         for module in in_training:
@@ -94,7 +100,17 @@ def undisturbed(parts: Parts) -> Iterator[SavedBuffers]:
 
 
 @contextmanager
-def _without_autocast(parameters: Sequence[Tensor]) -> Iterator[None]:
+def _eager(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Run compiled modules as they were before: a compiled graph ignores hooks that are registered later."""
+    if any(module._compiled_call_impl is not None or "_orig_mod" in module._modules for module in modules):
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def without_autocast(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
     """Switch the caller's autocast off: in float16 small gradients vanish."""
     with ExitStack() as stack:
         for kind in {"cpu", *(parameter.device.type for parameter in parameters)} - {"meta"}:
@@ -126,20 +142,115 @@ def _restore_values(buffer: Tensor, copy: Tensor) -> bool:
     return True
 
 
+class RandomState:
+    """The states of the random generators of Python, NumPy, torch and the parameters' devices, by name."""
+
+    def __init__(self, parameters: Sequence[Tensor] = ()) -> None:
+        self._devices = {str(p.device): p.device for p in parameters if p.device.type not in ("cpu", "meta")}
+        self._states = self._current()
+
+    @property
+    def names(self) -> set[str]:
+        """Names of all generators."""
+        return set(self._states)
+
+    def _current(self) -> dict[str, Any]:
+        numpy = np.random.get_state(legacy=False)
+        devices = {name: torch.get_device_module(d).get_rng_state(d) for name, d in self._devices.items()}
+        return {"python": random.getstate(), "numpy": numpy, "cpu": torch.get_rng_state(), **devices}
+
+    def changed(self) -> set[str]:
+        """Names of the generators that numbers were drawn from since."""
+        now = self._current()
+        return {name for name, state in self._states.items() if not _same_state(state, now[name])}
+
+    def restore(self, names: Collection[str]) -> None:
+        """Set these generators to their state."""
+        for name in names:
+            state = self._states[name]
+            if name == "python":
+                random.setstate(state)
+            elif name == "numpy":
+                np.random.set_state(state)
+            elif name == "cpu":
+                torch.set_rng_state(state)
+            else:
+                torch.get_device_module(self._devices[name]).set_rng_state(state, self._devices[name])
+
+
+def _same_state(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):  # NumPy's: an array, a position, and a number that is kept for the next call
+        return bool(np.array_equal(one["state"]["key"], other["state"]["key"])) and all(
+            a == b for a, b in ((one["state"]["pos"], other["state"]["pos"]), (one["has_gauss"], other["has_gauss"]))
+        )
+    return bool(one == other)
+
+
+class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notices operations of this thread that draw from torch's generators."""
+
+    def __init__(self, parameters: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.parameters, self.names = parameters, set[str]()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded not in operation.tags:
+            return operation(*args, **(kwargs or {}))
+        before = RandomState(self.parameters)
+        result = operation(*args, **(kwargs or {}))
+        self.names |= before.changed() - {"python", "numpy"}
+        return result
+
+
+def drawn_by(run: Callable[[], object], parameters: Sequence[Tensor]) -> set[str]:
+    """Names of the generators from which a pass draws, not those from which other threads draw meanwhile.
+
+    Python and NumPy don't tell which thread draws: their numbers are the pass's if none are drawn while waiting as
+    long as a pass takes.
+    """
+    start = time.perf_counter()
+    with _Draws(parameters) as draws, torch.no_grad():
+        run()
+    by_others = _drawn_while_waiting(time.perf_counter() - start)
+    before = RandomState()
+    with torch.no_grad():
+        run()
+    of_torch: set[str] = draws.names
+    return of_torch | (before.changed() - by_others - {"cpu"})
+
+
+def _drawn_while_waiting(seconds: float, parameters: Sequence[Tensor] = ()) -> set[str]:
+    """Names of the generators from which other threads draw."""
+    before = RandomState(parameters)
+    time.sleep(seconds)
+    return before.changed()
+
+
 @contextmanager
 def preserved_random_state(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Restore the random state of Python, NumPy, torch and the parameters' devices afterwards."""
-    devices = {p.device for p in parameters if p.device.type not in ("cpu", "meta")}
-    accelerators = [(d, torch.get_device_module(d).get_rng_state(d)) for d in devices]
-    python, numpy, cpu = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+    """Restore the random state of Python, NumPy, torch and the parameters' devices afterwards.
+
+    Not that of a generator from which another thread draws: it would get the same numbers twice.
+    """
+    before = RandomState(parameters)
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(cpu)
-        for device, state in accelerators:
-            torch.get_device_module(device).set_rng_state(state, device)
+        changed = before.changed()
+        if changed:
+            before.restore(changed - _drawn_while_waiting(_WAIT, parameters))
+
+
+def refuse_sharded(modules: Iterable[nn.Module]) -> None:
+    """Raise for modules in FullyShardedDataParallel, whose parameters our passes would detach from the training."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and any(isinstance(module, fsdp.FullyShardedDataParallel) for module in modules):
+        raise ModelError(
+            "the model is in FullyShardedDataParallel, whose training a pass of agop would break: use fully_shard "
+            "(FSDP2), or collect after the training with agop.fit on the model with the gathered checkpoint"
+        )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -178,7 +289,9 @@ def parameters_digest(model: nn.Module) -> str:
 
 def _sampled(tensor: Tensor) -> bytes:
     """Evenly spaced values in float64: enough to detect any training step, without reading all."""
-    flat = tensor.detach().reshape(-1)
+    tensor = tensor.detach()
+    # A parameter that fully_shard has split over the ranks is gathered: a collective call.
+    flat = (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).reshape(-1)
     # float64 only for large tensors, whose indices float32 can't represent: existing fingerprints stay valid.
     dtype = torch.float32 if len(flat) <= 2**24 else torch.float64
     count = min(len(flat), _SAMPLES_PER_TENSOR)

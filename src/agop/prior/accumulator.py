@@ -13,6 +13,7 @@ from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
 from agop.prior.sketch import Sketch
+from agop.processes import gathered, rank_and_world_size
 
 # Values in float64 at once: they stay in the cache, whatever the batch size.
 _CHUNK_VALUES = 2**17
@@ -23,13 +24,13 @@ PatchSums = dict[int, Tensor]
 
 
 class Accumulator:
-    """Sums of squared gradients, float64 (G,C,H,W), and counts (G,), for G groups of samples.
+    """Sums of squared gradients (G,C,H,W) and counts (G,), both float64, for G groups of samples.
 
-    With per_class each class is a group, else all samples are one group. An empty accumulator has no shape yet and is
-    the identity of `merge`. `skipped` samples had no finite gradient; of the `labelled` ones, counted or not, the model
-    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, `moments` (2,C,H,W)
-    the sums of the images and of their squares; both are None unless all samples have them. With a rank there is a
-    `sketch` of the gradients.
+    Counts are whole numbers unless `weigh` was called. With per_class each class is a group, else all samples are one
+    group. An empty accumulator has no shape yet and is the identity of `merge`. `skipped` samples had no finite
+    gradient; of the `labelled` ones, counted or not, the model classified `correct` correctly. `patches` (G,D,D) are
+    the sums of the patch matrix of `layer`, `moments` (2,C,H,W) the sums of the images and of their squares; both are
+    None unless all samples have them. With a rank there is a `sketch` of the gradients.
     """
 
     def __init__(self, per_class: bool = False, rank: int = 0) -> None:
@@ -52,8 +53,8 @@ class Accumulator:
 
     @property
     def count(self) -> int:
-        """Number of samples."""
-        return 0 if self.counts is None else int(self.counts.sum())
+        """Number of samples. A weighted sample counts by its weight; their sum is rounded."""
+        return 0 if self.counts is None else round(float(self.counts.sum()))
 
     def check(self, classes: int, shape: torch.Size) -> None:
         """Raise if gradients of this shape (C,H,W) and number of classes can't be added to the earlier ones."""
@@ -115,17 +116,25 @@ class Accumulator:
             merged.sketch = self.sketch.merge(other.sketch)
         return merged
 
+    def weigh(self, weight: float) -> None:
+        """Let each sample so far count as `weight` samples."""
+        for tensor in (self.sums, self.counts, self.patches, self.moments):
+            if tensor is not None:
+                tensor.mul_(weight)
+        if self.sketch is not None:
+            self.sketch.scale(weight**0.5)
+
     def sync(self) -> Accumulator:
         """A new accumulator with the samples of all ranks under torch.distributed, else a copy.
 
         A collective: every rank must call it, also one without samples.
         """
         total = self.merge(Accumulator(self.per_class, self.rank))
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            total._reduce(dist.get_world_size())
+        if rank_and_world_size()[1] > 1:
+            total._reduce()
         return total
 
-    def _reduce(self, world_size: int) -> None:
+    def _reduce(self) -> None:
         """Replace the sums by those of all ranks. A rank without samples has no shape yet."""
         on_gpu = "nccl" in str(dist.get_backend())
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
@@ -136,8 +145,7 @@ class Accumulator:
             "patches": (self.layer, None if self.patches is None else self.patches.shape),
             "moments": self.moments is not None,
         }
-        ranks: list[Any] = [None] * world_size
-        dist.all_gather_object(ranks, own)
+        ranks = gathered(own)
         for rank in ranks:
             if rank["shape"] is not None:
                 self._sums_for(rank["classes"], rank["shape"], device)
@@ -153,9 +161,12 @@ class Accumulator:
         known = all(rank["moments"] for rank in counted)
         self.moments = _reduced(self.moments, torch.Size((2, *self.sums.shape[1:])), device) if known else None
         if self.sketch is not None:
-            self.sketch = self.sketch.gathered(world_size)
+            rows = self.sketch.rows()
+            self.sketch = Sketch.of(self.rank, gathered(None if rows is None else rows.cpu()))
         self.sums = _reduced(self.sums, self.sums.shape, device)
         self.counts = _reduced(self.counts, self.counts.shape, device).cpu()
+        # A thread of gloo that drops a reduced tensor while Python exits aborts the process. The barrier waits for it.
+        dist.barrier()
 
     def total(self) -> Tensor:
         """Sum of squared gradients (C,H,W), a new tensor. A zero before the first update."""
@@ -165,7 +176,12 @@ class Accumulator:
         """diag(M) (C,H,W): the mean squared gradient over all samples."""
         if self.count == 0:
             raise NoSamplesError("no samples were counted, so the mean is undefined")
-        return self.total() / self.count
+        return self.total() / self._weight
+
+    @property
+    def _weight(self) -> float:
+        """The counts' sum, not rounded."""
+        return 0.0 if self.counts is None else float(self.counts.sum())
 
     def parts(self) -> dict[str, Tensor | None]:
         """The other parts of an AGOP by name, on the CPU; None for one that wasn't collected for all samples.
@@ -174,14 +190,16 @@ class Accumulator:
         """
         counts = self.counts if self.per_class else None
         by_class = counts is not None and self.patches is not None and len(self.patches) == len(counts)
+        sketch = None if self.sketch is None else self.sketch.rows()
+        if sketch is not None and self._weight != self.count:  # BᵀB/n, where n is the rounded count
+            sketch *= (self.count / self._weight) ** 0.5
         parts = {
             "class_diagonals": _over(self.sums, counts),
-            # A copy: the accumulator keeps counting in its own tensor.
-            "class_counts": None if counts is None else counts.clone(),
-            "patch_matrix": None if self.patches is None else self.patches.sum(dim=0) / self.count,
+            "class_counts": None if counts is None else counts.round().long(),
+            "patch_matrix": None if self.patches is None else self.patches.sum(dim=0) / self._weight,
             "class_patch_matrices": _over(self.patches, counts) if by_class else None,
-            "sketch": None if self.sketch is None else self.sketch.rows(),
-            "image_moments": None if self.moments is None else mean_and_deviation(self.moments, self.count),
+            "sketch": sketch,
+            "image_moments": None if self.moments is None else mean_and_deviation(self.moments, self._weight),
         }
         return {name: None if tensor is None else tensor.cpu() for name, tensor in parts.items()}
 
@@ -201,7 +219,7 @@ class Accumulator:
             setattr(self, name, state[name])
         for name in ("sums", "counts", "patches", "moments"):
             setattr(self, name, None if state[name] is None else state[name].clone())
-        self.counts = None if self.counts is None else self.counts.cpu()
+        self.counts = None if self.counts is None else self.counts.to("cpu", torch.float64)
         if self.sketch is not None:
             self.sketch.load_state_dict(state["sketch"])
 
@@ -211,7 +229,7 @@ class Accumulator:
         if self.sums is None or self.counts is None:
             groups = classes if self.per_class else 1
             self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=device)
-            self.counts = torch.zeros(groups, dtype=torch.long)
+            self.counts = torch.zeros(groups, dtype=torch.float64)
             self.classes = classes
         self.check(classes, shape)
         self.sums = self.sums.to(device)
@@ -256,7 +274,7 @@ def moment_sums(images: Tensor) -> Tensor:
     return sums
 
 
-def mean_and_deviation(sums: Tensor, count: int) -> Tensor | None:
+def mean_and_deviation(sums: Tensor, count: float) -> Tensor | None:
     """Mean and standard deviation (2,C,H,W) in float32, from the sums of x and x². None if they aren't finite."""
     mean, squares = sums / count
     # Rounding may make the variance of a constant pixel negative.

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from agop.errors import FileError, InputError, warn
 from agop.model.probe import Gradients, check_model
-from agop.model.state import parameters_digest
+from agop.model.state import parameters_digest, refuse_sharded
 from agop.prior.accumulator import Accumulator
 from agop.prior.agop import AGOP, TRAINING
 from agop.prior.collect import CollectKeywords, CollectOptions, Collector
-from agop.processes import rank_and_world_size
+from agop.processes import gathered, rank_and_world_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -71,6 +71,7 @@ class AGOPTrainingHook:
         **options: Unpack[CollectKeywords],
     ) -> None:
         check_model(model)
+        refuse_sharded(model.modules())
         chosen = CollectOptions.of(AGOPTrainingHook, only_correct=only_correct, per_class=per_class, **options)
         if not isinstance(snapshot_every, int) or snapshot_every < 1:
             raise InputError(f"snapshot_every is {snapshot_every}: give a positive integer")
@@ -79,7 +80,7 @@ class AGOPTrainingHook:
         self.model = model
         self.every = every
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        self._pace = Pace(every, lambda: _synchronized_time(device))
+        self._pace = Pace(every, lambda: _synchronized_time(device), self._weigh)
         self._convergence = Convergence() if every == AUTO else None
         self.snapshot_every = snapshot_every
         self.snapshot_dir = None if snapshot_dir is None else Path(snapshot_dir)
@@ -118,6 +119,12 @@ class AGOPTrainingHook:
         Without its images, the AGOP has no `image_moments`.
         """
         self._step(lambda: self._collector.count(gradients, labels, images))
+
+    def _weigh(self, weight: float) -> None:
+        """Let the passes so far count by their distance, relative to that of later ones."""
+        self._collector.sums.weigh(weight)
+        if self._convergence is not None:
+            self._convergence.weigh(weight)
 
     def _step(self, collect: Callable[[], None]) -> None:
         with self._pace.call(self.steps) as due:
@@ -211,6 +218,12 @@ class Convergence:
             self._latest, self._between = self._between + more, self._latest
             self._total, self.passes = total, self.passes + 1
 
+    def weigh(self, weight: float) -> None:
+        """Multiply the sums so far by a weight."""
+        self._total, self._latest, self._between = (
+            weight * sums for sums in (self._total, self._latest, self._between)
+        )
+
     def cosine(self, ranks: int = 1) -> float | None:
         """Estimated cosine with diag(M) of all batches, if each of the ranks has as many passes. None before two."""
         if self.passes < 2:
@@ -235,14 +248,14 @@ class Pace:
     """Decides on which calls a pass is made: on calls 0, k, 2k … for every=k.
 
     "auto" makes one on every 8th call until nine passes are timed, then on every k-th, so that passes take at most 15 %
-    of the training's time. k stays the same then: passes at equal distances give every later part of the training its
-    weight.
+    of the training's time. k stays the same then, on all ranks. `weigh` is called with 8/k, the weight of the passes
+    before: each pass stands for the calls around it, so every part of the training counts alike.
     """
 
-    def __init__(self, every: int | str, clock: Callable[[], float]) -> None:
+    def __init__(self, every: int | str, clock: Callable[[], float], weigh: Callable[[float], None]) -> None:
         if every != AUTO and (not isinstance(every, int) or every < 1):
             raise InputError(f"every is {every!r}: give a positive integer or {AUTO!r}")
-        self._clock, self._fixed = clock, every if isinstance(every, int) else None
+        self._clock, self._weigh, self._fixed = clock, weigh, every if isinstance(every, int) else None
         self._interval, self._next, self._decided = _FIRST_INTERVAL, 0, False
         self._passes: list[float] = []
         self._between: list[float] = []
@@ -255,6 +268,7 @@ class Pace:
             yield step % self._fixed == 0
             return
         due = step >= self._next
+        before = self._interval
         if self._decided:
             yield due
         else:
@@ -262,7 +276,7 @@ class Pace:
             yield due
             self._measured(start, self._clock(), due)
         if due:
-            self._next = step + self._interval
+            self._next = step + (before + self._interval) // 2  # half of this pass's calls, half of the next one's
 
     def _measured(self, start: float, end: float, due: bool) -> None:
         if self._left is not None:
@@ -271,8 +285,9 @@ class Pace:
         if due:
             self._passes.append(end - start)
         if len(self._passes) == _MEASURED_PASSES:
-            self._interval = max(1, math.ceil(median(self._passes) / (_SHARE * median(self._between))))
-            self._decided = True
+            own = max(1, math.ceil(median(self._passes) / (_SHARE * median(self._between))))
+            self._interval, self._decided = max(gathered(own)), True
+            self._weigh(_FIRST_INTERVAL / self._interval)
 
     def state(self) -> dict[str, int]:
         """What a resumed training with "auto" needs: the interval, whether it is final, the next call with a pass."""

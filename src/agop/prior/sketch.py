@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from agop.model.probe import at_least_float32
@@ -62,12 +61,10 @@ class Sketch:
         """A new sketch of the gradients of both."""
         return Sketch.of(self.rank, [self.rows(), other.rows()])
 
-    def gathered(self, world_size: int) -> Sketch:
-        """A new sketch of the gradients of all ranks, merged in their order. A collective call."""
-        parts: list[Any] = [None] * world_size
-        rows = self.rows()
-        dist.all_gather_object(parts, None if rows is None else rows.cpu())
-        return Sketch.of(self.rank, parts)
+    def scale(self, factor: float) -> None:
+        """Multiply all rows by a factor."""
+        if self._buffer is not None:
+            self._buffer.mul_(factor)
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and numbers only."""

@@ -1,6 +1,9 @@
 """No call changes the model, the images or the random state, also if it raises."""
 
+import random
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -222,3 +225,45 @@ def trained(where, optimiser, folder):
         if where == "after":
             hook.step(images, labels)
     return {"model": model.state_dict(), "optimiser": steps.state_dict(), "random": torch.get_rng_state()}
+
+
+DRAWS = {
+    "torch": lambda: tuple(torch.randint(2**62, (2,)).tolist()),
+    "python": lambda: random.getrandbits(99),
+    "numpy": lambda: np.random.bytes(12),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("call", ["explain", "fit", "hook"])
+def test_another_thread_gets_no_random_number_twice(draw, call):
+    model, images = zoo.build("batch norm and dropout"), zoo.images()
+    hook = agop.AGOPTrainingHook(model, only_correct=False)
+    drawn, stop = [], threading.Event()
+
+    def draws():
+        while not stop.is_set():
+            drawn.append(draw())
+
+    thread = threading.Thread(target=draws)
+    thread.start()
+    for _ in range(20):
+        if call == "explain":
+            agop.explain(model, images, "vanilla")
+        elif call == "fit":
+            agop.fit(model, [images], only_correct=False, progress=False)
+        else:
+            hook.step(images)
+    stop.set()
+    thread.join()
+    assert len(drawn) > 20
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_threads_that_explain_one_model_in_train_mode_get_its_maps():
+    model, images = zoo.build("batch norm and dropout").train(), zoo.images()
+    expected = agop.explain(model, images, "vanilla")
+    with ThreadPoolExecutor(8) as pool:
+        maps = list(pool.map(lambda _: agop.explain(model, images, "vanilla"), range(200)))
+    assert all(torch.equal(each, expected) for each in maps)
+    assert all(module.training for module in model.modules())

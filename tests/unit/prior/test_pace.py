@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 import agop
 from agop.integrations.callback import state_for_this_rank
+from agop.model.probe import Gradients
 from agop.prior.hook import Convergence, Pace
 from tests import zoo
 
@@ -17,9 +19,12 @@ from tests import zoo
 class Training:
     """A training on a clock of its own: a step takes 1, a pass `cost`."""
 
-    def __init__(self, cost, pace=None):
-        self.time, self.cost, self.passes = 0.0, cost, []
-        self.pace = pace or Pace("auto", lambda: self.time)
+    def __init__(self, cost):
+        self.time, self.cost, self.passes, self.weights = 0.0, cost, [], []
+        self.pace = Pace("auto", lambda: self.time, self.weigh)
+
+    def weigh(self, weight):
+        self.weights = [weight * own for own in self.weights]
 
     def run(self, steps):
         for step in steps:
@@ -28,6 +33,7 @@ class Training:
                 if due:
                     self.time += self.cost
                     self.passes.append(step)
+                    self.weights.append(1.0)
         return self
 
 
@@ -35,9 +41,37 @@ class Training:
 def test_passes_are_at_equal_distances_and_take_at_most_15_percent_once_they_are_measured(cost):
     passes = Training(cost).run(range(5000)).passes
     assert passes[:9] == [*range(0, 65, 8)]
-    assert len({b - a for a, b in pairwise(passes[8:])}) == 1
+    assert len({b - a for a, b in pairwise(passes[9:])}) == 1
     assert len(passes[9:]) * cost <= 0.15 * 5000
     assert len(passes[9:]) * cost > 0.09 * 5000 or cost < 0.12
+
+
+@pytest.mark.parametrize("cost", [0.05, 0.5, 3, 10])
+@pytest.mark.parametrize("part", [68, 400, 1500, 3000])
+def test_every_part_of_the_training_counts_alike(cost, part):
+    """Weights of the passes in a part of the training, in calls."""
+    training = Training(cost).run(range(3000))
+    interval = training.passes[-1] - training.passes[-2]
+    weight = interval * sum(own for step, own in zip(training.passes, training.weights, strict=True) if step < part)
+    assert weight == pytest.approx(part, abs=4 + interval / 2)
+
+
+def test_a_diagonal_that_drifts_is_that_of_all_batches(monkeypatch):
+    """Gradients that are large at first. Counted with equal weights, the first passes would dominate: cosine 0.8."""
+    clock = iter(range(10**6))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))  # a pass takes as long as a step: every tenth
+    hook = agop.AGOPTrainingHook(zoo.build("plain"), every="auto", only_correct=False)
+    total = torch.zeros(3, 12, 12)
+    random = torch.Generator().manual_seed(0)
+    for step in range(2000):
+        gradients = 0.1 * torch.rand(2, 3, 12, 12, generator=random)
+        gradients[:, 0] += 10 * math.exp(-step / 40)
+        gradients[:, 1] += 1
+        total += gradients.square().sum(dim=0)
+        hook.add(Gradients(gradients, torch.zeros(2, 3), torch.zeros(2).long()))
+    truth = torch.cosine_similarity(hook.finalize().diagonal.flatten(), total.double().flatten(), dim=0)
+    assert truth > 0.99
+    assert abs(hook.convergence - float(truth)) < 0.01
 
 
 @pytest.mark.parametrize("stop", [3, 20, 65, 100])
