@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.candidates import PATCH
+from agop.auditing.candidates import BORDER, PATCH, border_of
 from agop.auditing.data import AuditedModel, ImageSample, class_label, read_sample
 from agop.auditing.findings import Audit, Compared, Comparison, Containing, Finding, sentence, subject_in_words
 from agop.auditing.interventions import Remove
@@ -136,9 +136,11 @@ def examine(
 
 
 def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[str]) -> Finding:
-    candidate, lost = trial.candidate, None
-    if candidate.region is not None:
-        lost = float(trial.pairs.effect(Remove(candidate.region)).lost.double().mean())
+    candidate, outline, lost = trial.candidate, trial.candidate.region, None
+    if outline is not None:
+        lost = float(trial.pairs.effect(Remove(outline)).lost.double().mean())
+    elif candidate.kind == BORDER and (border := border_of(size := audited.first.split.size)):
+        outline = border.region(*size)
     contained = Containing.of(trial.screening, trial.first)
     maps = explain(
         audited.model, contained.ranked, "agop-weighted", prior, candidate.class_index, batch_size=audited.rows,
@@ -147,7 +149,7 @@ def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[s
     return Finding(
         candidate.kind,
         candidate.class_index,
-        candidate.outline(audited.size),
+        outline,
         trial.effect.value,
         trial.effect.interval,
         trial.control,
@@ -255,17 +257,14 @@ REMOVED, REDUCED, UNCHANGED, STRONGER, NEW = "removed", "reduced", "unchanged", 
 
 
 def _is_among(finding: Finding, examined: Examined) -> bool:
-    """True if the other model has the same finding."""
-    alike = [
-        other for _, other in examined.findings
-        if (other.kind, other.class_index) == (finding.kind, finding.class_index)
-    ]  # fmt: skip
-    if finding.kind == PATCH:
-        return False  # another patch may look different
-    if finding.region is None:
-        return bool(alike)
-    regions = [other.region for other in alike if other.region is not None]
-    return any(overlap(region, finding.region) > THRESHOLDS.same_region for region in regions)
+    """True if the other model has the same finding. Another patch that moves may look different."""
+    for _, other in examined.findings:
+        if finding.kind != PATCH and (other.kind, other.class_index) == (finding.kind, finding.class_index):
+            if finding.region is None or other.region is None:
+                return True
+            if overlap(other.region, finding.region) > THRESHOLDS.same_region:
+                return True
+    return False
 
 
 def _compared(

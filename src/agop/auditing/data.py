@@ -34,6 +34,11 @@ class Split:
     labels: Tensor
     pictures: tuple[str, ...]
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return self.images.shape[2], self.images.shape[3]
+
     def where(self, chosen: Tensor) -> Split:
         """The images at which `chosen` (N,) is True."""
         pictures = tuple(picture for picture, kept in zip(self.pictures, chosen.tolist(), strict=True) if kept)
@@ -330,11 +335,6 @@ class AuditedModel:
         return self.first.rows
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        return self.first.split.images.shape[2], self.first.split.images.shape[3]
-
-    @property
     def accuracies(self) -> tuple[float, float]:
         """Share of the images that are classified correctly, and the mean of this share over the classes.
 
@@ -345,6 +345,11 @@ class AuditedModel:
         right = (torch.cat([half.before.argmax(dim=1) for half in halves]) == labels).double()
         by_class = [float(right[labels == index].mean()) for index in set(labels.tolist())]
         return float(right.mean()), sum(by_class) / len(by_class)
+
+
+def diagonals_of(prior: AGOP) -> Tensor:
+    """diag(M) of each class (K,C,H,W): the priors of an audit have them."""
+    return prior.class_diagonals  # type: ignore[return-value]
 
 
 def class_label(name: str) -> str:

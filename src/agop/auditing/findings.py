@@ -20,10 +20,10 @@ from agop.auditing.candidates import (
     COLOUR,
     HIGH_FREQUENCY,
     PATCH,
+    PROPERTIES,
     REGION,
     Candidate,
     PatchCandidate,
-    PropertyCandidate,
 )
 from agop.auditing.data import class_label
 from agop.auditing.regions import box_of, ends_of, place_in_words
@@ -150,7 +150,7 @@ def sentence(trial: Trial, name: str, contained: Containing, lost: float | None 
     `lost` is the share of the images that contain it which are no longer recognised without it.
     """
     subject = subject_in_words(trial.candidate)
-    pasted = "given to" if isinstance(trial.candidate, PropertyCandidate) else "pasted into"
+    pasted = "given to" if trial.candidate.kind in PROPERTIES else "pasted into"
     verb = "decides" if trial.turned >= 0.5 else "influences"
     having, lacking = contained.recognised_shares
     others = "" if math.isnan(lacking) else f" and {_percent(lacking)} of the others"
