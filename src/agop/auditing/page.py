@@ -13,7 +13,6 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor
 
-from agop.auditing.reliance import Reliance
 from agop.evaluation.select import COLUMNS
 from agop.images.overlays import Picture, data_uri, heat, pixels, signed_picture
 from agop.io import write_atomically
@@ -25,29 +24,6 @@ if TYPE_CHECKING:
 
 # Classes whose maps are shown, the most concentrated ones.
 MOST_CLASSES = 24
-
-
-def reliance_view(reliance: Reliance) -> dict[str, Any]:
-    """Sentences, maps of the classes, patterns, and how many classes aren't shown."""
-    shown, filters = list(reliance.concentrations)[:MOST_CLASSES], reliance.filters
-    return {
-        "consistency": reliance.consistency.sentence,
-        "classes": [
-            {
-                "picture": data_uri(heat(np.asarray(reliance.maps[index]))),
-                "name": reliance.class_names[index],
-                "text": str(reliance.concentrations[index]),
-            }
-            for index in shown
-        ],
-        "hidden": len(reliance.concentrations) - len(shown),
-        "shared": reliance.shared.sentences(reliance.class_names),
-        "filters": [
-            {"picture": data_uri(signed_picture(vector)), "name": percent}
-            for vector, percent in (() if filters is None else zip(filters.vectors, filters.percents, strict=True))
-        ],
-        "layer": reliance.layer,
-    }
 
 
 # Images that contain a pattern most and least, and the least side of a picture on the page.
@@ -69,8 +45,9 @@ def page(audit: Audit) -> str:
             tried=_tried(audit),
             findings=[_view(audit, finding) for finding in audit.findings],
             others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
-            reliance=None if audit.reliance is None else reliance_view(audit.reliance),
-            selection=audit.selection,
+            most_classes=MOST_CLASSES,
+            heat=lambda saliency: data_uri(heat(np.asarray(saliency))),
+            signed=lambda values: data_uri(signed_picture(values)),
             selection_columns=COLUMNS,
         )
     )
@@ -80,12 +57,9 @@ def _verdict(audit: Audit) -> str:
     """The answer in one sentence."""
     if audit.at_chance:
         return "Nothing was tried: the model is at chance."
-    if not audit.findings:
-        return "No shortcut found."
-    count = len(audit.findings)
-    return (
-        f"{count} findings: check which are shortcuts." if count > 1 else "1 finding: check whether it is a shortcut."
-    )
+    if len(audit.findings) > 1:
+        return f"{len(audit.findings)} findings: check which are shortcuts."
+    return "1 finding: check whether it is a shortcut." if audit.findings else "No shortcut found."
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:
