@@ -16,7 +16,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from agop.auditing.candidates import BORDER, COLOUR, HIGH_FREQUENCY, PATCH, REGION, Candidate, PatchCandidate
-from agop.auditing.data import class_label
+from agop.auditing.data import class_label, diagonals_of
 from agop.auditing.regions import box_of, ends_of, place_in_words
 from agop.auditing.reliance import Reliance
 from agop.auditing.tests import Screening, Trial
@@ -292,15 +292,12 @@ class Audit:
         write_atomically(path / "index.html", page(self).encode(errors="replace"))  # a file name may not be UTF-8
 
     def _tensors(self) -> dict[str, Tensor]:
-        tensors = {}
+        tensors = {} if self.prior is None else {"class_diagonals": diagonals_of(self.prior)}
         for place, finding in enumerate(self.findings):
-            tensors[f"finding{place}.images"] = finding.ranked.contiguous()
-            tensors[f"finding{place}.maps"] = finding.maps.contiguous()
+            tensors |= {f"finding{place}.images": finding.ranked, f"finding{place}.maps": finding.maps}
             if finding.region is not None:
-                tensors[f"finding{place}.region"] = finding.region.contiguous()
-        if self.prior is not None and self.prior.class_diagonals is not None:
-            tensors["class_diagonals"] = self.prior.class_diagonals.contiguous()
-        return tensors
+                tensors[f"finding{place}.region"] = finding.region
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def __repr__(self) -> str:
         return self.summary()

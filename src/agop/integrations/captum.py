@@ -6,7 +6,6 @@ import copy
 import inspect
 import random
 import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -102,10 +101,8 @@ class _ImageAttribution(attr.GradientAttribution):  # type: ignore[misc]  # Capt
         values = self._values(images, targets, arguments).to(images.device)
         return (values,) if isinstance(inputs, tuple) else values
 
-    @abstractmethod
-    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor: ...
-
-    def _gradients(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+        """Signed gradients (N,C,H,W)."""
         function = self.forward_func
         if not callable(function):
             raise InputError(f"forward_func is a {type(function).__name__}: pass a model, or a function of images")
@@ -144,9 +141,6 @@ class AGOPLocal(_ImageAttribution):
         torch.Size([8, 3, 32, 32])
     """
 
-    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
-        return self._gradients(images, targets, arguments)
-
 
 class _PriorAttribution(_ImageAttribution):
     """Base of the attributions that use a prior."""
@@ -161,7 +155,7 @@ class _PriorAttribution(_ImageAttribution):
         if isinstance(self.forward_func, nn.Module):
             self.prior.check(self.forward_func, images)
         else:  # a function doesn't show whose weights it uses
-            AGOP(self.prior.diagonal, self.prior.count).check(nn.Identity(), images)
+            self.prior.check_shape(images)
 
 
 class AGOPWeighted(_PriorAttribution):
@@ -181,7 +175,7 @@ class AGOPWeighted(_PriorAttribution):
 
     def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         self._check_prior(images)
-        gradients = self._gradients(images, targets, arguments)
+        gradients = super()._values(images, targets, arguments)
         return gradients * self.prior.weights.to(gradients)
 
 
@@ -355,18 +349,16 @@ class CaptumMethod(Method):
 
     def _explainer(self, probe: Probe) -> Any:
         """Captum's object, on the model itself or, where Captum sets hooks and changes weights, on a copy."""
-        name, layer = self.attribution, getattr(self, "layer", None)
-        accepted = _parameters(name, "__init__")
+        layer, accepted = getattr(self, "layer", None), _parameters(self.attribution, "__init__")
         options = {option: value for option, value in self.options.items() if option in accepted}
 
-        def logits(images: Tensor) -> Tensor:
+        def function(images: Tensor) -> Tensor:
             return _two_class_logits(torch.cat([probe.forward(part) for part in probe.parts(images)]))
 
-        function: Any = logits
         if "model" in accepted:
             model, layer = _hookable_copy(probe.model, layer)
             function = _Logits(model, probe.read)
-        return getattr(attr, name)(function, *([] if layer is None else [layer]), **options)
+        return getattr(attr, self.attribution)(function, *([] if layer is None else [layer]), **options)
 
     def _check_modules(self, probe: Probe, image: Tensor) -> None:
         """Raise ModelError if the model computes something that Captum should override, but overrides only in modules.
