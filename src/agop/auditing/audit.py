@@ -22,7 +22,7 @@ from agop.auditing.tests import Screening, Trial, trial_on, without_absences
 from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
-from agop.explanation import check_type, explain
+from agop.explanation import check_type
 from agop.model.outputs import like_chance
 from agop.prior.agop import AGOP
 from agop.processes import track
@@ -97,6 +97,9 @@ def audit(
     selection, reason = select_on_halves(
         audited.model, proposing.images, testing.images, testing.labels, priors, audited.rows, seed, progress=progress
     )
+    # Images that are pasted into others, of the smallest class, if half of its images contain a pattern.
+    sizes = [int((sample.labels == index).sum()) for index in sample.audited]
+    donors = min(min(size // 4, (count - size) // 2, THRESHOLDS.test_pairs) for size in sizes)
     return Audit(
         tuple(finding for _, finding in examined.findings),
         _table(examined.result, names),
@@ -104,7 +107,7 @@ def audit(
         count,
         names,
         (*notes, *reason),
-        detectable(max(1, examined.result.tests), _donors(sample)),
+        detectable(max(1, examined.result.tests), donors),
         prior=priors.whole,
         comparison=comparison,
         selection=selection,
@@ -141,23 +144,13 @@ def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[s
         lost = float(trial.pairs.effect(Remove(outline)).lost.double().mean())
     elif candidate.kind == BORDER and (border := border_of(size := audited.first.split.size)):
         outline = border.region(*size)
-    contained = Containing.of(trial.screening, trial.first)
-    maps = explain(
-        audited.model, contained.ranked, "agop-weighted", prior, candidate.class_index, batch_size=audited.rows,
-        nan="skip", output=prior.provenance.output,
-    )  # fmt: skip
+    index, contained, effect = candidate.class_index, Containing.of(trial.screening, trial.first), trial.effect
+    text = sentence(trial, names[index], contained, lost)
+    maps = audited.maps(contained.ranked, index, prior)
     return Finding(
-        candidate.kind,
-        candidate.class_index,
-        outline,
-        trial.effect.value,
-        trial.effect.interval,
-        trial.control,
-        contained.share,
-        sentence(trial, names[candidate.class_index], contained, lost),
-        contained,
-        maps.nan_to_num(),
-    )
+        candidate.kind, index, outline, effect.value, effect.interval, trial.control, contained.share, text, contained,
+        maps,
+    )  # fmt: skip
 
 
 def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str, ...]:
@@ -196,12 +189,6 @@ def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: 
         f"{len(sample.labels):,} images), hardly better than chance: {consequence}; check weights, preprocessing and "
         "labels"
     )
-
-
-def _donors(sample: ImageSample) -> int:
-    """Images that are pasted into others, of the smallest class, if half of its images contain a pattern."""
-    counts = [int((sample.labels == index).sum()) for index in sample.audited]
-    return min(min(count // 4, (len(sample.labels) - count) // 2, THRESHOLDS.test_pairs) for count in counts)
 
 
 def detectable(tests: int, donors: int) -> float:

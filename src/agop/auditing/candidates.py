@@ -26,7 +26,6 @@ from agop.auditing.interventions import (
 from agop.auditing.regions import Box, Matches, best_matches, box_of, connected, smoothed
 from agop.auditing.thresholds import THRESHOLDS
 from agop.evaluation.select import Priors
-from agop.explanation import explain
 from agop.prior.agop import AGOP
 
 REGION, PATCH, COLOUR, BORDER, HIGH_FREQUENCY = "region", "moving patch", "colour", "border", "high frequency"
@@ -133,12 +132,9 @@ def propose(audited: AuditedModel, priors: Priors, class_index: int, standout: T
         len(members := predictions.members(class_index)),
         generator_for(seed, class_index, Stage.PATCHES),
     )
-    images, prior = predictions.split.images, priors.whole
-    maps = explain(
-        audited.model, images[members], "agop-weighted", prior, class_index, batch_size=audited.rows, nan="skip",
-        output=prior.provenance.output,
-    )  # fmt: skip
-    patches = patch_candidates(class_index, images[members], maps.nan_to_num(), images[others], seed)
+    images = predictions.split.images
+    maps = audited.maps(images[members], class_index, priors.whole)
+    patches = patch_candidates(class_index, images[members], maps, images[others], seed)
     swaps = {COLOUR: Colour(), BORDER: border_of(size), HIGH_FREQUENCY: HighFrequency()}
     properties = [SwapCandidate(kind, class_index, "whole image", swap) for kind, swap in swaps.items() if swap]
     shared = [

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agop.auditing.interventions import Intervention
 from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError, ModelError, PriorError
+from agop.explanation import explain
 from agop.model.outputs import check_range, labels_for, probabilities
 from agop.model.prepare import prepare_if_equal
 from agop.model.probe import Probe, check_images, check_model, number_of_classes, probing, rows_for
@@ -246,11 +247,6 @@ class Effect:
         """Mean change of the probability."""
         return float(self.probability.mean())
 
-    @property
-    def turned_share(self) -> float:
-        """Share of images that weren't predicted as the class and now are."""
-        return float(self.turned.double().mean())
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -333,6 +329,13 @@ class AuditedModel:
     def rows(self) -> int:
         """Images that are predicted at once."""
         return self.first.rows
+
+    def maps(self, images: Tensor, class_index: int, prior: AGOP) -> Tensor:
+        """Maps (N,H,W) of images (N,C,H,W) for a class, by agop-weighted; 0 where they are NaN."""
+        return explain(
+            self.model, images, "agop-weighted", prior, class_index, batch_size=self.rows, nan="skip",
+            output=prior.provenance.output,
+        ).nan_to_num()  # fmt: skip
 
     @property
     def accuracies(self) -> tuple[float, float]:

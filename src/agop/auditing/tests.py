@@ -181,10 +181,10 @@ def trial_on(pairs: Pairs, first: Screening, screening: Screening, p_share: floa
     strongest, donors, name = max(controls, key=lambda control: control[0].mean)
     effect = Mean.over_groups(main.probability, pairs.donors)
     excess = effect.minus(Mean.over_groups(strongest.probability, donors))
+    turned, control_turned = (float(each.turned.double().mean()) for each in (main, strongest))
     return Trial(
-        first, screening, pairs, effect, strongest.mean, excess, main.turned_share, strongest.turned_share, name,
-        p_share, main.probability,
-    )  # fmt: skip
+        first, screening, pairs, effect, strongest.mean, excess, turned, control_turned, name, p_share, main.probability
+    )
 
 
 def p_more_often(screening: Screening, generator: torch.Generator) -> float:

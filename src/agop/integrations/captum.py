@@ -6,8 +6,7 @@ import copy
 import inspect
 import random
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -294,7 +293,7 @@ class CaptumMethod(Method):
         one_by_one = self.attribution in _SAMPLE_PER_IMAGE or job.probe.mixes_samples
         size = 1 if one_by_one else max(1, job.rows // rows)
         parts = []
-        with _translated_errors(self.name):
+        try:
             explainer = self._explainer(job.probe)
             for part, classes in zip(torch.split(images, size), torch.split(targets, size), strict=True):
                 arguments = self._arguments(options, classes, max(job.rows, rows * len(part)))
@@ -307,6 +306,11 @@ class CaptumMethod(Method):
                     result = explainer.attribute(part.requires_grad_(), **arguments)
                 result = result[0] if isinstance(result, tuple) else result
                 parts.append(self._reduced(result.detach(), part, job.probe))
+        except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # Captum asserts, and passes on what a model's layers raise
+            reason = f"Captum's error: {type(error).__name__}: {error}"
+            raise ModelError(f"{self.name} doesn't work with this model or these options; {reason}") from error
         maps = torch.cat(parts).to(at_least_float32(images.dtype))
         zero = int((maps == 0).flatten(1).all(1).sum())
         if self.attribution == "Lime" and zero:
@@ -523,15 +527,3 @@ def _operation(node: Any) -> str:
     name = str(node.name()).partition("Backward")[0]
     added = [each for each, _ in node.next_functions if each is not None and "AccumulateGrad" not in each.name()]
     return "" if name == "Add" and len(added) < 2 else name
-
-
-@contextmanager
-def _translated_errors(name: str) -> Iterator[None]:
-    """Raise Captum's errors as ModelError."""
-    try:
-        yield
-    except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # Captum asserts, and passes on what a model's layers raise
-        message = f"{type(error).__name__}: {error}"
-        raise ModelError(f"{name} doesn't work with this model or these options; Captum's error: {message}") from error

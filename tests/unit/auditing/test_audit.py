@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -439,27 +438,6 @@ def test_heat_maps_of_an_earlier_audit_are_removed(planted, tmp_path):
     names = {path.name for path in (tmp_path / "heatmaps").iterdir()}
     assert "finding7-0001.png" not in names
     assert "mine.png" in names
-
-
-def test_page_names_pictures_that_are_not_utf8(planted, tmp_path):
-    (finding,) = planted.findings
-    contained = replace(finding.contained, pictures=("\udcff.png",) * len(finding.contained.pictures))
-    odd = replace(planted, findings=(replace(finding, contained=contained, sentence="\udcff"),))
-    odd.save(tmp_path)
-    assert (tmp_path / "index.html").exists()
-
-
-@pytest.mark.slow
-def test_paths_of_a_loader_name_the_pictures(cheating, images):
-    pixels, labels = images
-    loader = [
-        {"images": part, "labels": classes, "paths": [f"photos/{start}-{place}.png" for place in range(len(part))]}
-        for start, (part, classes) in enumerate(zip(pixels.split(50), labels.split(50), strict=True))
-    ]
-    contained = agop.audit(cheating, loader, per_class=80, progress=False).findings[0].contained
-    for picture, image in zip(contained.pictures, contained.ranked, strict=True):
-        start, place = picture.removeprefix("photos/").removesuffix(".png").split("-")
-        assert torch.equal(pixels[50 * int(start) + int(place)], image)
 
 
 def test_example_for_fiftyone_says_what_is_missing(tmp_path):
