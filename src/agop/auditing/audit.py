@@ -91,11 +91,11 @@ def audit(
             second = examine(other, sample, None, names, seed, progress=progress)
             found = [(trial, finding, False) for trial, finding in examined.findings]
             found += [(*entry, True) for entry in second.findings if not _is_among(entry[1], examined)]
-            rows = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
-            comparison = Comparison(other.accuracies[0], rows)
-    proposing, testing, priors = audited.first.split, audited.second.split, examined.priors
+            compared = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
+            comparison = Comparison(other.accuracies[0], compared)
+    proposing, testing, priors, rows = audited.first.split, audited.second.split, examined.priors, audited.first.rows
     selection, reason = select_on_halves(
-        audited.model, proposing.images, testing.images, testing.labels, priors, audited.rows, seed, progress=progress
+        audited.model, proposing.images, testing.images, testing.labels, priors, rows, seed, progress=progress
     )
     # Images that are pasted into others, of the smallest class, if half of its images contain a pattern.
     sizes = [int((sample.labels == index).sum()) for index in sample.audited]
@@ -111,7 +111,7 @@ def audit(
         prior=priors.whole,
         comparison=comparison,
         selection=selection,
-        reliance=Reliance.of(audited.model, proposing, priors, names, audited.rows, seed),
+        reliance=Reliance.of(audited.model, proposing, priors, names, rows, seed),
     )
 
 
@@ -130,7 +130,7 @@ def examine(
 ) -> Examined:
     """Search in the model, and describe what is certain."""
     split = audited.first.split
-    priors = Priors.of(audited.model, split.images, split.labels, prior, audited.rows, progress=progress)
+    priors = Priors.of(audited.model, split.images, split.labels, prior, audited.first.rows, progress=progress)
     result = Search(audited, priors, seed).run(sample.audited, progress=progress)
     certain = without_absences(result.certain) if len(sample.audited) == 2 else result.certain
     described = track(certain, "describing findings", show=progress)

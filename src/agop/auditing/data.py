@@ -208,9 +208,8 @@ class Predictions:
 
     def pairs(self, class_index: int, donors: Tensor, count: int, generator: torch.Generator) -> Pairs:
         """Random images of other classes, each with one of the donors. Both are used evenly."""
-        others = self.others(class_index)
-        count = min(count, len(others))
-        return Pairs(self, class_index, draw_evenly(others, count, generator), draw_evenly(donors, count, generator))
+        hosts = self.some_others(class_index, count, generator)
+        return Pairs(self, class_index, hosts, draw_evenly(donors, len(hosts), generator))
 
     def hosts(self, class_index: int, count: int, generator: torch.Generator) -> Tensor:
         """Images to paste into, half of them of the class, half of others.
@@ -325,15 +324,10 @@ class AuditedModel:
                 )
             yield cls(model, first, second)
 
-    @property
-    def rows(self) -> int:
-        """Images that are predicted at once."""
-        return self.first.rows
-
     def maps(self, images: Tensor, class_index: int, prior: AGOP) -> Tensor:
         """Maps (N,H,W) of images (N,C,H,W) for a class, by agop-weighted; 0 where they are NaN."""
         return explain(
-            self.model, images, "agop-weighted", prior, class_index, batch_size=self.rows, nan="skip",
+            self.model, images, "agop-weighted", prior, class_index, batch_size=self.first.rows, nan="skip",
             output=prior.provenance.output,
         ).nan_to_num()  # fmt: skip
 
