@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from agop.auditing.candidates import PROPERTIES, Candidate, PatchCandidate, border_of, propose, standouts
+from agop.auditing.candidates import PROPERTIES, Candidate, PatchCandidate, SwapCandidate, border_of, propose, standouts
 from agop.auditing.data import AuditedModel, Pairs, Stage, generator_for
 from agop.auditing.interventions import Intervention, Transplant
 from agop.auditing.regions import Box, box_of, extent, grown, overlap
@@ -94,14 +94,14 @@ class Search:
             candidate = look.candidate
             if not self._passes(look, THRESHOLDS.promising):
                 continue
-            if (region := candidate.region) is not None:
+            if isinstance(candidate, SwapCandidate) and (region := candidate.region) is not None:
                 if any((area & region).sum() > area.sum() / 2 for area in refined):
                     continue
                 box = refined_box(self.contrast(look), look, region)
                 if box is None:
                     continue
                 refined.append(box.region(self.audited.first.split.size))
-                candidate = replace(candidate, swap=Transplant(refined[-1]))  # type: ignore[call-arg]  # of regions
+                candidate = replace(candidate, swap=Transplant(refined[-1]))
             screened[look] = self._screen(candidate, THRESHOLDS.screening_hosts, Stage.SCREENING)
         return screened
 
