@@ -18,7 +18,7 @@ from agop.integrations.lightning import AGOPCallback, check_strategy
 from tests import zoo
 from tests.integrations.agops import assert_equal_agops
 from tests.integrations.lightning_training import IGNORED, Lit, Resumable, every_step, fit, loader, trainer_with
-from tests.state import same
+from tests.state import assert_same, same
 
 pytestmark = [pytest.mark.filterwarnings(ignored) for ignored in IGNORED]
 
@@ -269,6 +269,13 @@ def test_batches_may_be_dicts_and_without_images_they_raise():
     assert callback.prior.count == 8
     with pytest.raises(InputError, match=r"\['text'\].*pixel_values"):
         fit(callback, module=Dicts(), train=DataLoader([{"text": torch.zeros(2)}], batch_size=None))
+
+
+def test_weights_of_a_module_s_part_load_from_its_checkpoint(tmp_path):
+    module, trainer = fit(AGOPCallback(out=None), max_epochs=1)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    loaded = agop.load_model("tests.zoo:batch_normed", tmp_path / "last.ckpt")
+    assert_same(loaded.state_dict(), module.net.state_dict())
 
 
 def test_strategy_that_shards_the_weights_raises():

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -438,6 +439,14 @@ def test_heat_maps_of_an_earlier_audit_are_removed(planted, tmp_path):
     names = {path.name for path in (tmp_path / "heatmaps").iterdir()}
     assert "finding7-0001.png" not in names
     assert "mine.png" in names
+
+
+def test_page_names_pictures_that_are_not_utf8(planted, tmp_path):
+    (finding,) = planted.findings
+    contained = replace(finding.contained, pictures=("\udcff.png",) * len(finding.contained.pictures))
+    odd = replace(planted, findings=(replace(finding, contained=contained, sentence="\udcff"),))
+    odd.save(tmp_path)
+    assert (tmp_path / "index.html").exists()
 
 
 def test_example_for_fiftyone_says_what_is_missing(tmp_path):
