@@ -7,7 +7,6 @@ import torch
 from PIL import Image
 from torch import nn
 
-import agop
 import tests.integrations.operators  # noqa: F401  # before torchvision, which timm imports
 from agop.integrations import from_timm, from_torchvision
 from agop.integrations.models import preprocessing_of
@@ -66,13 +65,6 @@ def test_every_method_explains_a_model_without_options(spec, photo):
     check_every_method(described, described.images([photo]))
 
 
-def test_swin_map_is_read_with_channels_last():
-    """As a map with channels first, the last two of its sides, 6×768, would be its height and width."""
-    model = build("timm:swin_tiny_patch4_window7_224", img_size=192)
-    with pytest.warns(agop.AGOPWarning, match="is only 6×6 for 192×192"):
-        agop.explain(model, torch.randn(1, 3, 192, 192), "gradcam", layer="norm")
-
-
 @pytest.mark.parametrize("name", [*OF_TIMM, "vit_base_patch16_siglip_224", "efficientnet_b0", "beit_base_patch16_384"])
 def test_preprocessing_equals_timm(name, photo):
     config = timm.get_pretrained_cfg(name).to_dict()
@@ -106,15 +98,6 @@ def test_timm_model_created_for_another_size_keeps_that_size(photo):
     described = from_timm(build("timm:vit_tiny_patch16_224", img_size=96))
     assert described.images([photo]).shape == (1, 3, 96, 96)
     assert described.preprocessing.resize == 106  # 96 / 0.9
-
-
-def test_register_tokens_are_skipped():
-    """4 patches after a class token and 4 registers are 9 tokens, but not a 3×3 grid."""
-    model = timm.models.VisionTransformer(
-        img_size=32, patch_size=16, embed_dim=16, depth=2, num_heads=2, reg_tokens=4, num_classes=3
-    ).eval()
-    with pytest.warns(agop.AGOPWarning, match="is only 2×2 for 32×32"):
-        agop.explain(model, torch.randn(1, 3, 32, 32), "gradcam")
 
 
 def test_preprocessing_of_a_local_timm_folder(tmp_path):

@@ -72,6 +72,7 @@ def test_every_method_explains_a_hugging_face_folder_without_options(name, trans
 
 PROCESSORS = [
     ("ViT", {"size": {"height": 32, "width": 40}}),
+    ("ViT", {"size": {"height": 32, "width": 40}, "image_mean": [0.4], "image_std": [0.2]}),  # of gray images
     ("ViT", {"do_rescale": False, "do_normalize": False, "size": {"height": 20, "width": 20}}),
     ("ViT", {"rescale_factor": 1 / 127.5, "image_mean": [1.0, 1.0, 1.0], "size": {"height": 20, "width": 20}}),
     ("DeiT", {"size": {"height": 40, "width": 40}, "crop_size": {"height": 32, "width": 32}}),
@@ -94,7 +95,8 @@ def test_preprocessing_equals_the_hugging_face_processor(name, options, transfor
     """All margins here are even: transformers rounds odd ones down, agop rounds like torchvision and timm."""
     processor = getattr(transformers, f"{name}ImageProcessorPil")(**options)
     processor.save_pretrained(tmp_path)
-    theirs = processor(Image.open(photo).convert("RGB"), return_tensors="pt").pixel_values.float()
+    mode = "L" if len(options.get("image_mean", ())) == 1 else "RGB"
+    theirs = processor(Image.open(photo).convert(mode), return_tensors="pt").pixel_values.float()
     described = agop.integrations.from_transformers(nn.Identity(), processor)
     assert_same_input(described.images([photo]), theirs)
     assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
@@ -177,15 +179,6 @@ def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo,
     warning = agop_command("explain", "hf:model", "data", "--prior", "prior.safetensors", "--size", "32")
     assert "resize [40, 40], now None" in warning
     assert "size [" not in warning.replace("resize [", "")
-
-
-def test_processor_with_one_mean_is_for_gray_images(transformers, photo, tmp_path):
-    processor = transformers.ViTImageProcessorPil(size={"height": 32, "width": 40}, image_mean=[0.4], image_std=[0.2])
-    theirs = processor(Image.open(photo).convert("L"), return_tensors="pt").pixel_values.float()
-    described = agop.integrations.from_transformers(nn.Identity(), processor)
-    assert_same_input(described.images([photo]), theirs)
-    processor.save_pretrained(tmp_path)
-    assert preprocessing_of(f"hf:{tmp_path}") == described.preprocessing
 
 
 @pytest.mark.parametrize(

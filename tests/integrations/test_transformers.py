@@ -85,10 +85,8 @@ def test_each_micro_batch_counts_once_with_its_own_weights(name, tmp_path):
         torch.testing.assert_close(callback.prior.diagonal.double(), sums[only] / counts[only], rtol=1e-4, atol=0)
 
 
-def test_file_log_and_snapshots(tmp_path):
-    callback = AGOPTrainerCallback(
-        only_correct=False, every=2, per_class=True, snapshot_dir=tmp_path / "snapshots", snapshot_every=4
-    )
+def test_file_and_log(tmp_path):
+    callback = AGOPTrainerCallback(only_correct=False, every=2, per_class=True)
     trainer = train(vit(), tmp_path / "run", [callback], eval_strategy="epoch")
     written = agop.AGOP.load(tmp_path / "run" / "agop.safetensors")
     assert_equal_agops(written, callback.prior)
@@ -97,9 +95,6 @@ def test_file_log_and_snapshots(tmp_path):
     counts = [entry["agop_count"] for entry in trainer.state.log_history if "agop_count" in entry]
     assert counts == [3, 6, 8, 11, 14, 14, 14]
     assert all(("agop_count" in entry) == ("eval_loss" not in entry) for entry in trainer.state.log_history)
-    assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [
-        "step-00000004.safetensors", "step-00000008.safetensors",
-    ]  # fmt: skip
     written.check(trainer.model, Images().images)
 
 
@@ -282,8 +277,6 @@ class FailsInForward(AlwaysCheckpointed):
 )
 def test_error_in_training_leaves_no_hook_on_the_model_and_no_prior(model, callbacks, trainer, tmp_path):
     model, callback = model(), AGOPTrainerCallback()
-    with pytest.raises(NoSamplesError, match=r"no AGOP yet: call trainer\.train with this callback"):
-        _ = callback.prior
     with pytest.raises(ZeroDivisionError):
         train(model, tmp_path, [callback, *callbacks], trainer=trainer)
     assert not has_hooks(model)

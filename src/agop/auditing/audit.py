@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.candidates import PATCH
+from agop.auditing.candidates import BORDER, PATCH, border_of
 from agop.auditing.data import AuditedModel, ImageSample, class_label, read_sample
 from agop.auditing.findings import Audit, Compared, Comparison, Containing, Finding, sentence, subject_in_words
 from agop.auditing.interventions import Remove
@@ -22,7 +22,7 @@ from agop.auditing.tests import Screening, Trial, trial_on, without_absences
 from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
-from agop.explanation import check_type, explain
+from agop.explanation import check_type
 from agop.model.outputs import like_chance
 from agop.prior.agop import AGOP
 from agop.processes import track
@@ -91,12 +91,15 @@ def audit(
             second = examine(other, sample, None, names, seed, progress=progress)
             found = [(trial, finding, False) for trial, finding in examined.findings]
             found += [(*entry, True) for entry in second.findings if not _is_among(entry[1], examined)]
-            rows = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
-            comparison = Comparison(other.accuracies[0], rows)
-    proposing, testing, priors = audited.first.split, audited.second.split, examined.priors
+            compared = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
+            comparison = Comparison(other.accuracies[0], compared)
+    proposing, testing, priors, rows = audited.first.split, audited.second.split, examined.priors, audited.first.rows
     selection, reason = select_on_halves(
-        audited.model, proposing.images, testing.images, testing.labels, priors, audited.rows, seed, progress=progress
+        audited.model, proposing.images, testing.images, testing.labels, priors, rows, seed, progress=progress
     )
+    # Images that are pasted into others, of the smallest class, if half of its images contain a pattern.
+    sizes = [int((sample.labels == index).sum()) for index in sample.audited]
+    donors = min(min(size // 4, (count - size) // 2, THRESHOLDS.test_pairs) for size in sizes)
     return Audit(
         tuple(finding for _, finding in examined.findings),
         _table(examined.result, names),
@@ -104,11 +107,11 @@ def audit(
         count,
         names,
         (*notes, *reason),
-        detectable(max(1, examined.result.tests), _donors(sample)),
+        detectable(max(1, examined.result.tests), donors),
         prior=priors.whole,
         comparison=comparison,
         selection=selection,
-        reliance=Reliance.of(audited.model, proposing, priors, names, audited.rows, seed),
+        reliance=Reliance.of(audited.model, proposing, priors, names, rows, seed),
     )
 
 
@@ -127,7 +130,7 @@ def examine(
 ) -> Examined:
     """Search in the model, and describe what is certain."""
     split = audited.first.split
-    priors = Priors.of(audited.model, split.images, split.labels, prior, audited.rows, progress=progress)
+    priors = Priors.of(audited.model, split.images, split.labels, prior, audited.first.rows, progress=progress)
     result = Search(audited, priors, seed).run(sample.audited, progress=progress)
     certain = without_absences(result.certain) if len(sample.audited) == 2 else result.certain
     described = track(certain, "describing findings", show=progress)
@@ -136,26 +139,18 @@ def examine(
 
 
 def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[str]) -> Finding:
-    candidate, lost = trial.candidate, None
-    if candidate.region is not None:
-        lost = float(trial.pairs.effect(Remove(candidate.region)).lost.double().mean())
-    contained = Containing.of(trial.screening, trial.first)
-    maps = explain(
-        audited.model, contained.ranked, "agop-weighted", prior, candidate.class_index, batch_size=audited.rows,
-        nan="skip", output=prior.provenance.output,
-    )  # fmt: skip
+    candidate, outline, lost = trial.candidate, trial.candidate.region, None
+    if outline is not None:
+        lost = float(trial.pairs.effect(Remove(outline)).lost.double().mean())
+    elif candidate.kind == BORDER and (border := border_of(size := audited.first.split.size)):
+        outline = border.region(*size)
+    index, contained, effect = candidate.class_index, Containing.of(trial.screening, trial.first), trial.effect
+    text = sentence(trial, names[index], contained, lost)
+    maps = audited.maps(contained.ranked, index, prior)
     return Finding(
-        candidate.kind,
-        candidate.class_index,
-        candidate.outline(audited.size),
-        trial.effect.value,
-        trial.effect.interval,
-        trial.control,
-        contained.share,
-        sentence(trial, names[candidate.class_index], contained, lost),
-        contained,
-        maps.nan_to_num(),
-    )
+        candidate.kind, index, outline, effect.value, effect.interval, trial.control, contained.share, text, contained,
+        maps,
+    )  # fmt: skip
 
 
 def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str, ...]:
@@ -194,12 +189,6 @@ def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: 
         f"{len(sample.labels):,} images), hardly better than chance: {consequence}; check weights, preprocessing and "
         "labels"
     )
-
-
-def _donors(sample: ImageSample) -> int:
-    """Images that are pasted into others, of the smallest class, if half of its images contain a pattern."""
-    counts = [int((sample.labels == index).sum()) for index in sample.audited]
-    return min(min(count // 4, (len(sample.labels) - count) // 2, THRESHOLDS.test_pairs) for count in counts)
 
 
 def detectable(tests: int, donors: int) -> float:
@@ -255,17 +244,14 @@ REMOVED, REDUCED, UNCHANGED, STRONGER, NEW = "removed", "reduced", "unchanged", 
 
 
 def _is_among(finding: Finding, examined: Examined) -> bool:
-    """True if the other model has the same finding."""
-    alike = [
-        other for _, other in examined.findings
-        if (other.kind, other.class_index) == (finding.kind, finding.class_index)
-    ]  # fmt: skip
-    if finding.kind == PATCH:
-        return False  # another patch may look different
-    if finding.region is None:
-        return bool(alike)
-    regions = [other.region for other in alike if other.region is not None]
-    return any(overlap(region, finding.region) > THRESHOLDS.same_region for region in regions)
+    """True if the other model has the same finding. Another patch that moves may look different."""
+    for _, other in examined.findings:
+        if finding.kind != PATCH and (other.kind, other.class_index) == (finding.kind, finding.class_index):
+            if finding.region is None or other.region is None:
+                return True
+            if overlap(other.region, finding.region) > THRESHOLDS.same_region:
+                return True
+    return False
 
 
 def _compared(

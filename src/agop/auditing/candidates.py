@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, max_pool2d, normalize
 
-from agop.auditing.data import AuditedModel, Pairs, Predictions, Stage, draw_evenly, generator_for
+from agop.auditing.data import AuditedModel, Pairs, Predictions, Stage, diagonals_of, draw_evenly, generator_for
 from agop.auditing.groups import Groups, separation_from, shared_rule
 from agop.auditing.interventions import (
     FLAT,
@@ -21,14 +21,15 @@ from agop.auditing.interventions import (
     Transplant,
     TransplantElsewhere,
     fine_structure,
+    patch_index,
 )
-from agop.auditing.regions import Box, Matches, best_matches, box_of, connected, cut, smoothed
+from agop.auditing.regions import Box, Matches, best_matches, box_of, connected, smoothed
 from agop.auditing.thresholds import THRESHOLDS
 from agop.evaluation.select import Priors
-from agop.explanation import explain
 from agop.prior.agop import AGOP
 
 REGION, PATCH, COLOUR, BORDER, HIGH_FREQUENCY = "region", "moving patch", "colour", "border", "high frequency"
+PROPERTIES = (COLOUR, BORDER, HIGH_FREQUENCY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,45 +49,33 @@ class Candidate(ABC):
         """The region (H,W), if it is always at one place."""
         return None
 
-    def outline(self, size: tuple[int, int]) -> Tensor | None:
-        """What a picture of the finding outlines (H,W): the region or the border."""
-        return self.region
-
-    def look(self, images: Tensor) -> Tensor:
-        """What is taken from images (N,C,H,W), as numbers (N,F); by default the statistics."""
-        return self.statistics(images)
-
     @abstractmethod
     def intervention(self, pairs: Pairs) -> Intervention:
         """What is done to the pairs."""
 
+    @abstractmethod
     def statistics(self, images: Tensor) -> Tensor:
-        """Numbers (N,F) that may tell which images (N,C,H,W) contain it; by default none."""
-        return images.new_zeros(len(images), 0)
+        """Numbers (N,F) that may tell which images (N,C,H,W) contain it."""
 
 
 @dataclass(frozen=True, eq=False)
-class RegionCandidate(Candidate):
-    """A region (H,W) at a fixed place."""
+class SwapCandidate(Candidate):
+    """A region at a fixed place, or a property of the whole image: colour, border or the high-frequency band."""
 
-    area: Tensor
+    swap: Intervention
 
     @property
-    def region(self) -> Tensor:
-        """The region (H,W)."""
-        return self.area
-
-    def statistics(self, images: Tensor) -> Tensor:
-        """The fine structure of the region."""
-        return Transplant(self.area).statistics(images)
-
-    def look(self, images: Tensor) -> Tensor:
-        """The pixels of the region."""
-        return images[:, :, self.area].flatten(1)
+    def region(self) -> Tensor | None:
+        """The region (H,W), None for a property."""
+        return self.swap.region if isinstance(self.swap, Transplant) else None
 
     def intervention(self, pairs: Pairs) -> Intervention:
-        """Paste the region."""
-        return Transplant(self.area)
+        """Paste the region, or swap the property."""
+        return self.swap
+
+    def statistics(self, images: Tensor) -> Tensor:
+        """The fine structure of the region, or what describes the property."""
+        return self.swap.statistics(images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,37 +107,10 @@ class PatchCandidate(Candidate):
         return TransplantElsewhere(corners[places], self.side, self.seed)
 
 
-@dataclass(frozen=True, eq=False)
-class PropertyCandidate(Candidate):
-    """A property of the whole image: colour, border or the high-frequency band."""
-
-    swap: Intervention
-
-    def outline(self, size: tuple[int, int]) -> Tensor | None:
-        """The border, None for other properties."""
-        return self.swap.region(*size) if isinstance(self.swap, Border) else None
-
-    def statistics(self, images: Tensor) -> Tensor:
-        """What describes the property."""
-        return self.swap.statistics(images)
-
-    def intervention(self, pairs: Pairs) -> Intervention:
-        """Swap the property."""
-        return self.swap
-
-
 def border_of(size: tuple[int, int]) -> Border | None:
     """The border that is tested, of a fourteenth of the shorter side; None for images that are too small."""
     width = max(1, min(size) // 14)
     return Border(width) if min(size) > 4 * width else None
-
-
-def property_candidates(class_index: int, size: tuple[int, int]) -> list[Candidate]:
-    """Colour, border and high-frequency band of a class."""
-    swaps = {COLOUR: Colour(), BORDER: border_of(size), HIGH_FREQUENCY: HighFrequency()}
-    return [
-        PropertyCandidate(kind, class_index, "whole image", swap) for kind, swap in swaps.items() if swap is not None
-    ]
 
 
 def propose(audited: AuditedModel, priors: Priors, class_index: int, standout: Tensor, seed: int) -> list[Candidate]:
@@ -156,31 +118,29 @@ def propose(audited: AuditedModel, priors: Priors, class_index: int, standout: T
 
     `standout` (H,W) is how far pixels stand out in its diagonal. A region of two sources is listed once.
     """
-    predictions, size = audited.first, audited.size
+    predictions, size = audited.first, audited.first.split.size
     some, every = windows_in_images(predictions, class_index, generator_for(seed, class_index, Stage.WINDOWS))
     scanned = scan(predictions, class_index, generator_for(seed, class_index, Stage.SCAN))
     areas = [("prior", area) for area in standout_regions(standout)]
     areas += [("scan", box.region(size)) for box in scanned] + [("images", box.region(size)) for box in some]
     regions: list[Candidate] = []
     for source, area in areas:
-        if not any(torch.equal(area, other.area) for other in regions if isinstance(other, RegionCandidate)):
-            regions.append(RegionCandidate(REGION, class_index, source, area))
+        if not any(other.region is not None and torch.equal(area, other.region) for other in regions):
+            regions.append(SwapCandidate(REGION, class_index, source, Transplant(area)))
     others = draw_evenly(
         predictions.others(class_index),
         len(members := predictions.members(class_index)),
         generator_for(seed, class_index, Stage.PATCHES),
     )
-    images, prior = predictions.split.images, priors.whole
-    maps = explain(
-        audited.model, images[members], "agop-weighted", prior, class_index, batch_size=audited.rows, nan="skip",
-        output=prior.provenance.output,
-    )  # fmt: skip
-    return [
-        *regions,
-        *patch_candidates(class_index, images[members], maps.nan_to_num(), images[others], seed),
-        *property_candidates(class_index, size),
-        *(RegionCandidate(REGION, class_index, "all images", box.region(size), shared=True) for box in every),
+    images = predictions.split.images
+    maps = audited.maps(images[members], class_index, priors.whole)
+    patches = patch_candidates(class_index, images[members], maps, images[others], seed)
+    swaps = {COLOUR: Colour(), BORDER: border_of(size), HIGH_FREQUENCY: HighFrequency()}
+    properties = [SwapCandidate(kind, class_index, "whole image", swap) for kind, swap in swaps.items() if swap]
+    shared = [
+        SwapCandidate(REGION, class_index, "all images", Transplant(box.region(size)), shared=True) for box in every
     ]
+    return [*regions, *patches, *properties, *shared]
 
 
 # Hot patches per image.
@@ -197,7 +157,7 @@ def patch_candidates(class_index: int, images: Tensor, maps: Tensor, others: Ten
     small, maps = avg_pool2d(images, factor), avg_pool2d(maps[:, None], factor)[:, 0]
     side = max(3, min(small.shape[2:]) // 6)
     owners = torch.arange(len(images)).repeat_interleave(_PER_IMAGE)
-    patches = cut(small[owners], hot_corners(maps, side).reshape(-1, 2), side)
+    patches = small[owners][patch_index(hot_corners(maps, side).reshape(-1, 2), side)].movedim(-1, 1)
     patches = patches[patches.flatten(1).std(dim=1) > 0]
     if not len(patches):
         return []
@@ -233,24 +193,18 @@ def hot_corners(maps: Tensor, side: int) -> Tensor:
 _NORMAL = 2.7
 
 
-def squares(size: tuple[int, int]) -> list[Box]:
-    """Squares of a quarter of the shorter side, half of a square apart."""
+def windows(size: tuple[int, int]) -> tuple[list[Box], list[Box]]:
+    """Squares of a quarter of the shorter side, half of a square apart, and strips of two such squares."""
+
+    def boxes(height: int, width: int) -> list[Box]:
+        tops, lefts = (
+            sorted({*range(0, length - side, max(1, side // 2)), length - side})
+            for length, side in zip(size, (height, width), strict=True)
+        )
+        return [Box(top, left, top + height, left + width) for top in tops for left in lefts]
+
     side = max(2, min(size) // 4)
-    return _windows(size, side, side)
-
-
-def strips(size: tuple[int, int]) -> list[Box]:
-    """Strips of two such squares."""
-    side = max(2, min(size) // 4)
-    return _windows(size, side, 2 * side) + _windows(size, 2 * side, side)
-
-
-def _windows(size: tuple[int, int], height: int, width: int) -> list[Box]:
-    tops, lefts = (
-        sorted({*range(0, length - side, max(1, side // 2)), length - side})
-        for length, side in zip(size, (height, width), strict=True)
-    )
-    return [Box(top, left, top + height, left + width) for top in tops for left in lefts]
+    return boxes(side, side), boxes(side, 2 * side) + boxes(2 * side, side)
 
 
 def scan(predictions: Predictions, class_index: int, generator: torch.Generator) -> list[Box]:
@@ -259,7 +213,7 @@ def scan(predictions: Predictions, class_index: int, generator: torch.Generator)
     Each window of a few images of the class is pasted into the same two images: all squares, and the strips that
     contain one of the clearest squares.
     """
-    size = (predictions.split.images.shape[2], predictions.split.images.shape[3])
+    size = predictions.split.size
     donors = draw_evenly(predictions.members(class_index), THRESHOLDS.scan_donors, generator)
     pairs = predictions.crossed(class_index, donors, predictions.hosts(class_index, 2, generator))
 
@@ -268,10 +222,10 @@ def scan(predictions: Predictions, class_index: int, generator: torch.Generator)
         groups = Groups.of(effect.log_odds.reshape(len(donors), -1).mean(dim=1))
         return groups.gap * (groups.separation - _NORMAL)
 
-    clear = {place: clarity(place) for place in squares(size)}
+    squares, strips = windows(size)
+    clear = {place: clarity(place) for place in squares}
     best = sorted(clear, key=lambda place: -clear[place])[: THRESHOLDS.windows_of_a_class]
-    long = [strip for strip in strips(size) if any(strip.contains(square) for square in best)]
-    clear |= {place: clarity(place) for place in long}
+    clear |= {strip: clarity(strip) for strip in strips if any(strip.contains(square) for square in best)}
     return _clearest(clear, THRESHOLDS.windows_of_a_class)
 
 
@@ -289,7 +243,8 @@ def windows_in_images(
     others = predictions.some_others(class_index, THRESHOLDS.others_per_image * len(members), generator)
     own, rest = (fine_structure(predictions.split.images[positions]) for positions in (members, others))
     groups, shared = {}, {}
-    for place in squares((own.shape[2], own.shape[3])) + strips((own.shape[2], own.shape[3])):
+    squares, strips = windows(predictions.split.size)
+    for place in squares + strips:
         inside, usual = (
             normalize(images[:, :, place.top : place.bottom, place.left : place.right].flatten(1), dim=1, eps=FLAT)
             for images in (own, rest)
@@ -339,9 +294,7 @@ def _contrast(prior: AGOP, edges: Tensor) -> Tensor:
 
     Diagonals are divided by their means and smoothed over 3×3 pixels. NaN for classes without samples.
     """
-    if prior.class_diagonals is None:
-        return torch.full((1, *prior.diagonal.shape[1:]), torch.nan, dtype=torch.float64)
-    maps = smoothed(prior.class_diagonals.double().sum(dim=1), 3)
+    maps = smoothed(diagonals_of(prior).double().sum(dim=1), 3)
     maps = (maps / maps.mean(dim=(1, 2), keepdim=True)).clamp_min(1e-6).log()
     valid = ~maps.isnan().any(dim=2).any(dim=1)
     count = int(valid.sum())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agop.auditing.interventions import Intervention
 from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError, ModelError, PriorError
+from agop.explanation import explain
 from agop.model.outputs import check_range, labels_for, probabilities
 from agop.model.prepare import prepare_if_equal
 from agop.model.probe import Probe, check_images, check_model, number_of_classes, probing, rows_for
@@ -33,6 +34,11 @@ class Split:
     images: Tensor
     labels: Tensor
     pictures: tuple[str, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return self.images.shape[2], self.images.shape[3]
 
     def where(self, chosen: Tensor) -> Split:
         """The images at which `chosen` (N,) is True."""
@@ -202,9 +208,8 @@ class Predictions:
 
     def pairs(self, class_index: int, donors: Tensor, count: int, generator: torch.Generator) -> Pairs:
         """Random images of other classes, each with one of the donors. Both are used evenly."""
-        others = self.others(class_index)
-        count = min(count, len(others))
-        return Pairs(self, class_index, draw_evenly(others, count, generator), draw_evenly(donors, count, generator))
+        hosts = self.some_others(class_index, count, generator)
+        return Pairs(self, class_index, hosts, draw_evenly(donors, len(hosts), generator))
 
     def hosts(self, class_index: int, count: int, generator: torch.Generator) -> Tensor:
         """Images to paste into, half of them of the class, half of others.
@@ -240,11 +245,6 @@ class Effect:
     def mean(self) -> float:
         """Mean change of the probability."""
         return float(self.probability.mean())
-
-    @property
-    def turned_share(self) -> float:
-        """Share of images that weren't predicted as the class and now are."""
-        return float(self.turned.double().mean())
 
 
 @dataclass(frozen=True)
@@ -324,15 +324,12 @@ class AuditedModel:
                 )
             yield cls(model, first, second)
 
-    @property
-    def rows(self) -> int:
-        """Images that are predicted at once."""
-        return self.first.rows
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the images."""
-        return self.first.split.images.shape[2], self.first.split.images.shape[3]
+    def maps(self, images: Tensor, class_index: int, prior: AGOP) -> Tensor:
+        """Maps (N,H,W) of images (N,C,H,W) for a class, by agop-weighted; 0 where they are NaN."""
+        return explain(
+            self.model, images, "agop-weighted", prior, class_index, batch_size=self.first.rows, nan="skip",
+            output=prior.provenance.output,
+        ).nan_to_num()  # fmt: skip
 
     @property
     def accuracies(self) -> tuple[float, float]:
@@ -345,6 +342,11 @@ class AuditedModel:
         right = (torch.cat([half.before.argmax(dim=1) for half in halves]) == labels).double()
         by_class = [float(right[labels == index].mean()) for index in set(labels.tolist())]
         return float(right.mean()), sum(by_class) / len(by_class)
+
+
+def diagonals_of(prior: AGOP) -> Tensor:
+    """diag(M) of each class (K,C,H,W): the priors of an audit have them."""
+    return prior.class_diagonals  # type: ignore[return-value]
 
 
 def class_label(name: str) -> str:

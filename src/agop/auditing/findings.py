@@ -15,17 +15,8 @@ import torch
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from agop.auditing.candidates import (
-    BORDER,
-    COLOUR,
-    HIGH_FREQUENCY,
-    PATCH,
-    REGION,
-    Candidate,
-    PatchCandidate,
-    PropertyCandidate,
-)
-from agop.auditing.data import class_label
+from agop.auditing.candidates import BORDER, COLOUR, HIGH_FREQUENCY, PATCH, REGION, Candidate, PatchCandidate
+from agop.auditing.data import class_label, diagonals_of
 from agop.auditing.regions import box_of, ends_of, place_in_words
 from agop.auditing.reliance import Reliance
 from agop.auditing.tests import Screening, Trial
@@ -53,18 +44,16 @@ class Containing:
     @classmethod
     def of(cls, *screenings: Screening) -> Containing:
         """The images of the class in the screenings of both halves, from their groups and responses."""
-        parts = []
+        parts, names = [], list[str]()
         for each in screenings:
             members, own, split = each.members[: each.of_class], slice(each.of_class), each.predictions.split
             low = each.responses[~each.contains].mean()
             places = ((each.responses[own] - low) / max(each.gap, 1e-12)).clamp(0, 1)
             recognised = each.predictions.before[members].argmax(dim=1) == each.candidate.class_index
             parts.append((split.images[members], (places + each.contains[own]) / 2, each.contains[own], recognised))
+            names += [split.pictures[place] for place in members]
         ranked, scores, contains, recognised = (torch.cat(part) for part in zip(*parts, strict=True))
         order = scores.argsort(descending=True, stable=True)
-        names = [
-            each.predictions.split.pictures[place] for each in screenings for place in each.members[: each.of_class]
-        ]
         pictures = tuple(names[place] for place in order.tolist())
         return cls(ranked[order], scores[order], contains[order], recognised[order], pictures)
 
@@ -72,12 +61,6 @@ class Containing:
     def share(self) -> float:
         """Share of the images that contain it."""
         return float(self.contains.double().mean())
-
-    @property
-    def recognised_shares(self) -> tuple[float, float]:
-        """Share of correctly classified images among those that contain it, and among the others (NaN if none)."""
-        having, lacking = (self.recognised[part].double().mean() for part in (self.contains, ~self.contains))
-        return float(having), float(lacking)
 
 
 _NEXT_STEPS = {
@@ -131,17 +114,17 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON values, without its images."""
-        return {
-            "kind": self.kind,
-            "class_index": self.class_index,
-            "region": self.box,
-            "effect": self.effect,
-            "interval": list(self.interval),
-            "control": self.control,
-            "prevalence": self.prevalence,
-            "sentence": self.sentence,
-            "next_steps": self.next_steps,
-        }
+        whose = {"kind": self.kind, "class_index": self.class_index, "region": self.box}
+        names = ("effect", "interval", "control", "prevalence", "sentence", "next_steps")
+        values = {name: getattr(self, name) for name in names}
+        return whose | values | {"interval": list(self.interval)}
+
+
+_PROPERTIES = {
+    COLOUR: "The colour and contrast of the image",
+    BORDER: "The border of the image",
+    HIGH_FREQUENCY: "The high-frequency band of the image",
+}
 
 
 def sentence(trial: Trial, name: str, contained: Containing, lost: float | None = None) -> str:
@@ -150,9 +133,11 @@ def sentence(trial: Trial, name: str, contained: Containing, lost: float | None 
     `lost` is the share of the images that contain it which are no longer recognised without it.
     """
     subject = subject_in_words(trial.candidate)
-    pasted = "given to" if isinstance(trial.candidate, PropertyCandidate) else "pasted into"
+    pasted = "given to" if trial.candidate.kind in _PROPERTIES else "pasted into"
     verb = "decides" if trial.turned >= 0.5 else "influences"
-    having, lacking = contained.recognised_shares
+    having, lacking = (  # NaN without images
+        float(contained.recognised[part].double().mean()) for part in (contained.contains, ~contained.contains)
+    )
     others = "" if math.isnan(lacking) else f" and {_percent(lacking)} of the others"
     # Images with and without it would show the difference.
     doubt = " Nearly all images of the class have it and nearly no others: is it a part of the object?"
@@ -175,8 +160,7 @@ def subject_in_words(candidate: Candidate) -> str:
         return f"A {box.height}×{box.width} region at the {place_in_words(box, (height, width))}"
     if isinstance(candidate, PatchCandidate):
         return f"A {candidate.side}×{candidate.side} patch at any place"
-    subject = {COLOUR: "The colour and contrast of the image", BORDER: "The border of the image"}
-    return subject.get(candidate.kind, "The high-frequency band of the image")
+    return _PROPERTIES[candidate.kind]
 
 
 def _percent(share: float) -> str:
@@ -203,17 +187,11 @@ class Compared:
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""
-        return {
-            "kind": self.finding.kind,
-            "class_index": self.finding.class_index,
-            "finding_of": "other" if self.of_other else "model",
-            "effect": self.effect,
-            "other_effect": self.other_effect,
-            "difference": self.difference,
-            "interval": [finite(end) for end in self.interval],
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-        }
+        whose = {"kind": self.finding.kind, "class_index": self.finding.class_index}
+        whose["finding_of"] = "other" if self.of_other else "model"
+        names = ("effect", "other_effect", "difference", "interval", "verdict", "sentence")
+        values = {name: getattr(self, name) for name in names}
+        return whose | values | {"interval": [finite(end) for end in self.interval]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,15 +292,12 @@ class Audit:
         write_atomically(path / "index.html", page(self).encode(errors="replace"))  # a file name may not be UTF-8
 
     def _tensors(self) -> dict[str, Tensor]:
-        tensors = {}
+        tensors = {} if self.prior is None else {"class_diagonals": diagonals_of(self.prior)}
         for place, finding in enumerate(self.findings):
-            tensors[f"finding{place}.images"] = finding.ranked.contiguous()
-            tensors[f"finding{place}.maps"] = finding.maps.contiguous()
+            tensors |= {f"finding{place}.images": finding.ranked, f"finding{place}.maps": finding.maps}
             if finding.region is not None:
-                tensors[f"finding{place}.region"] = finding.region.contiguous()
-        if self.prior is not None and self.prior.class_diagonals is not None:
-            tensors["class_diagonals"] = self.prior.class_diagonals.contiguous()
-        return tensors
+                tensors[f"finding{place}.region"] = finding.region
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
     def __repr__(self) -> str:
         return self.summary()

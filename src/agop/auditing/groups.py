@@ -94,6 +94,8 @@ def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     )
 
 
+# From responses (M,) and statistics (M,F) to the weights (F,) of a rule.
+Weigh = Callable[[Tensor, Tensor], Tensor]
 # Statistics that a rule combines, rounds of combining them, and the share of their variance that is added to it.
 _COMBINED, _ROUNDS, _RIDGE = 32, 4, 1.0
 
@@ -134,16 +136,23 @@ def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
     combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))
-    for make in (_clearest_statistic, partial(_unlike_others, others=others), *combinations):
-        candidates.append((_held_out(make, responses, statistics), make(responses, statistics)))
+    for weigh in (_clearest_statistic, partial(_unlike_others, others=others), *combinations):
+        candidates.append((_held_out(weigh, responses, statistics), _rule(weigh, responses, statistics)))
     return max(candidates, key=lambda pair: pair[0])[1]
 
 
-def _held_out(make: Callable[[Tensor, Tensor], Rule], responses: Tensor, statistics: Tensor) -> float:
+def _held_out(weigh: Weigh, responses: Tensor, statistics: Tensor) -> float:
     """The separation by a rule, mean of two halves of the images, each with the rule of the other half."""
     even = torch.arange(len(responses)) % 2 == 0
-    rules = [(make(responses[own], statistics[own]), ~own) for own in (even, ~even)]
+    rules = [(_rule(weigh, responses[own], statistics[own]), ~own) for own in (even, ~even)]
     return sum(rule.split(responses[rest], statistics[rest])[1].separation for rule, rest in rules) / 2
+
+
+def _rule(weigh: Weigh, responses: Tensor, statistics: Tensor) -> Rule:
+    """The rule with these weights: the group with the larger responses contains it."""
+    weights = weigh(responses, statistics)
+    high = Groups.of(statistics @ weights).high
+    return Rule(weights, bool(responses[high].mean() > responses[~high].mean()))
 
 
 def separation_from(others: Tensor, statistics: Tensor) -> float:
@@ -162,39 +171,29 @@ def shared_rule(statistics: Tensor, others: Tensor) -> Rule | None:
     """
     if statistics.mean(dim=0).norm() <= others.mean(dim=0).norm():
         return None
-    halves = [(statistics[start::2], others[start::2]) for start in (0, 1)]
-    for half, rest in zip(halves, halves[::-1], strict=True):
-        if not _splits_classes(_difference(*half), *rest):
-            return None
-    return Rule(_difference(statistics, others), True)
-
-
-def _difference(statistics: Tensor, others: Tensor) -> Tensor:
-    return statistics.mean(dim=0) - others.mean(dim=0)
-
-
-def _splits_classes(weights: Tensor, statistics: Tensor, others: Tensor) -> bool:
-    """True if the values fall into two clear groups, which are the class and the others."""
-    groups = Groups.of(torch.cat([statistics, others]) @ weights)
-    high = groups.high.double()
-    own, rest = float(high[: len(statistics)].mean()), float(high[len(statistics) :].mean())
     few = THRESHOLDS.smallest_share
-    return groups.separation >= THRESHOLDS.separation and own > 1 - few and rest < few
+    halves = [(statistics[start::2], others[start::2]) for start in (0, 1)]
+    for half, (own, rest) in zip(halves, halves[::-1], strict=True):
+        groups = Groups.of(torch.cat([own, rest]) @ _unlike_others(own, *half))
+        inside, outside = (float(part.double().mean()) for part in torch.split(groups.high, [len(own), len(rest)]))
+        if groups.separation < THRESHOLDS.separation or inside <= 1 - few or outside >= few:
+            return None
+    return Rule(_unlike_others(statistics, statistics, others), True)
 
 
-def _clearest_statistic(responses: Tensor, statistics: Tensor) -> Rule:
+def _clearest_statistic(_: Tensor, statistics: Tensor) -> Tensor:
     """The statistic with the largest separation."""
     weights = torch.zeros(statistics.shape[1], dtype=statistics.dtype)
     weights[int(separations(statistics).argmax())] = 1
-    return _oriented(weights, responses, statistics)
+    return weights
 
 
-def _unlike_others(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule:
+def _unlike_others(_: Tensor, statistics: Tensor, others: Tensor) -> Tensor:
     """The statistics, weighted by how far the class is from other classes (N,F)."""
-    return _oriented(_difference(statistics, others), responses, statistics)
+    return statistics.mean(dim=0) - others.mean(dim=0)
 
 
-def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Rule:
+def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Tensor:
     """The combination of statistics that starts with the groups of the responses or of the clearest statistic."""
     scale = statistics.std(dim=0).clamp_min(_TINY)
     scaled = statistics / scale
@@ -203,13 +202,7 @@ def _combined(responses: Tensor, statistics: Tensor, by_response: bool) -> Rule:
     for _ in range(_ROUNDS):
         weights = discriminant(scaled, high)
         high = Groups.of(scaled @ weights).high
-    return _oriented(weights / scale, responses, statistics)
-
-
-def _oriented(weights: Tensor, responses: Tensor, statistics: Tensor) -> Rule:
-    """The rule with these weights: the group with the larger responses contains it."""
-    high = Groups.of(statistics @ weights).high
-    return Rule(weights, bool(responses[high].mean() > responses[~high].mean()))
+    return weights / scale
 
 
 def discriminant(statistics: Tensor, high: Tensor) -> Tensor:

@@ -193,16 +193,14 @@ class TransplantElsewhere(Intervention):
 
     def changed(self, hosts: Tensor, donors: Tensor) -> Tensor:
         count, _, height, width = hosts.shape
-        images = torch.arange(count)[:, None, None]
-        rows, columns = _pixels(self.corners, self.side)
-        patches = donors[images, :, rows, columns]  # (N,side,side,C)
-        rows, columns = _pixels(self.places(count, height, width), self.side)
         result = hosts.clone()
-        result[images, :, rows, columns] = patches
+        places = patch_index(self.places(count, height, width), self.side)
+        result[places] = donors[patch_index(self.corners, self.side)]
         return result
 
 
-def _pixels(corners: Tensor, side: int) -> tuple[Tensor, Tensor]:
-    """Rows (N,side,1) and columns (N,1,side) of the patches at these corners (N,2)."""
+def patch_index(corners: Tensor, side: int) -> tuple[Tensor | slice, ...]:
+    """The index in images (N,C,H,W) of square patches (N,side,side,C) at corners (N,2)."""
     steps = torch.arange(side)
-    return (corners[:, :1] + steps)[:, :, None], (corners[:, 1:] + steps)[:, None, :]
+    rows, columns = corners[:, :1, None] + steps[:, None], corners[:, 1:, None] + steps
+    return torch.arange(len(corners))[:, None, None], slice(None), rows, columns

@@ -13,7 +13,7 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor
 
-from agop.auditing.reliance import Reliance
+from agop.auditing.data import diagonals_of
 from agop.evaluation.select import COLUMNS
 from agop.images.overlays import Picture, data_uri, heat, pixels, signed_picture
 from agop.io import write_atomically
@@ -25,29 +25,6 @@ if TYPE_CHECKING:
 
 # Classes whose maps are shown, the most concentrated ones.
 MOST_CLASSES = 24
-
-
-def reliance_view(reliance: Reliance) -> dict[str, Any]:
-    """Sentences, maps of the classes, patterns, and how many classes aren't shown."""
-    shown, filters = list(reliance.concentrations)[:MOST_CLASSES], reliance.filters
-    return {
-        "consistency": reliance.consistency.sentence,
-        "classes": [
-            {
-                "picture": data_uri(heat(np.asarray(reliance.maps[index]))),
-                "name": reliance.class_names[index],
-                "text": str(reliance.concentrations[index]),
-            }
-            for index in shown
-        ],
-        "hidden": len(reliance.concentrations) - len(shown),
-        "shared": reliance.shared.sentences(reliance.class_names),
-        "filters": [
-            {"picture": data_uri(signed_picture(vector)), "name": percent}
-            for vector, percent in (() if filters is None else zip(filters.vectors, filters.percents, strict=True))
-        ],
-        "layer": reliance.layer,
-    }
 
 
 # Images that contain a pattern most and least, and the least side of a picture on the page.
@@ -69,8 +46,9 @@ def page(audit: Audit) -> str:
             tried=_tried(audit),
             findings=[_view(audit, finding) for finding in audit.findings],
             others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
-            reliance=None if audit.reliance is None else reliance_view(audit.reliance),
-            selection=audit.selection,
+            most_classes=MOST_CLASSES,
+            heat=lambda saliency: data_uri(heat(np.asarray(saliency))),
+            signed=lambda values: data_uri(signed_picture(values)),
             selection_columns=COLUMNS,
         )
     )
@@ -80,28 +58,21 @@ def _verdict(audit: Audit) -> str:
     """The answer in one sentence."""
     if audit.at_chance:
         return "Nothing was tried: the model is at chance."
-    if not audit.findings:
-        return "No shortcut found."
-    count = len(audit.findings)
-    return (
-        f"{count} findings: check which are shortcuts." if count > 1 else "1 finding: check whether it is a shortcut."
-    )
+    if len(audit.findings) > 1:
+        return f"{len(audit.findings)} findings: check which are shortcuts."
+    return "1 finding: check whether it is a shortcut." if audit.findings else "No shortcut found."
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:
     """What was proposed of each kind, how much of it was tested and found, and the widest gap."""
-    kinds = dict.fromkeys(row["kind"] for row in audit.table)
-    rows = {kind: [row for row in audit.table if row["kind"] == kind] for kind in kinds}
-    return [
-        {
-            "kind": kind,
-            "proposed": sum(row["stage"] == "screening" for row in own),
-            "tested": sum(row["stage"] == "test" for row in own),
-            "found": sum(finding.kind == kind for finding in audit.findings),
-            "widest": max((row for row in own if row["stage"] == "screening"), key=lambda row: row["gap"]),
-        }
-        for kind, own in rows.items()
-    ]
+    rows = []
+    for kind in dict.fromkeys(row["kind"] for row in audit.table):
+        own = [row for row in audit.table if row["kind"] == kind]
+        proposed = [row for row in own if row["stage"] == "screening"]
+        found = sum(finding.kind == kind for finding in audit.findings)
+        counts = {"proposed": len(proposed), "tested": len(own) - len(proposed), "found": found}
+        rows.append({"kind": kind, **counts, "widest": max(proposed, key=lambda row: row["gap"])})
+    return rows
 
 
 def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]:
@@ -113,13 +84,15 @@ def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]
          "name": contained.pictures[place], "score": float(contained.scores[place])}
         for place in (*range(_SHOWN), *range(-_SHOWN, 0))
     ]  # fmt: skip
-    diagonals = None if audit.prior is None or not own else audit.prior.class_diagonals
-    saliency = None if diagonals is None else diagonals[finding.class_index].sum(dim=0).sqrt().nan_to_num()
+    outlined = None
+    if own and audit.prior is not None:
+        saliency = diagonals_of(audit.prior)[finding.class_index].sum(dim=0).sqrt().nan_to_num()
+        outlined = _uri(heat(np.asarray(saliency)), finding.region)
     return {
         "finding": finding,
         "title": finding.kind.capitalize(),
         "name": audit.class_names[finding.class_index],
-        "map": None if saliency is None else _uri(heat(np.asarray(saliency)), finding.region),
+        "map": outlined,
         "most": pictures[:_SHOWN],
         "least": pictures[_SHOWN:],
     }
@@ -144,20 +117,25 @@ _FINDING_COLUMNS = (
 
 def write_exports(folder: Path, findings: Sequence[Finding], names: Sequence[str]) -> None:
     """Write findings.csv, pictures.csv, pictures.jsonl and heatmaps/. Heat maps of an earlier audit are removed."""
-    rows: list[list[Any]] = [
+    rows = [
         [
             number, each.kind, each.class_index, names[each.class_index], *(each.box or ("",) * 4), each.effect,
             *each.interval, each.control, each.prevalence, each.sentence, each.next_steps,
         ]
         for number, each in enumerate(findings, 1)
     ]  # fmt: skip
-    write_atomically(folder / "findings.csv", _bytes(Table(_FINDING_COLUMNS, rows).csv()))
     entries = [entry for number, finding in enumerate(findings, 1) for entry in _entries(number, finding, names)]
     cells = [[entry[name] for name in _PICTURE_COLUMNS] for entry in entries]
-    write_atomically(folder / "pictures.csv", _bytes(Table(_PICTURE_COLUMNS, cells).csv()))
+    tables = {"findings.csv": Table(_FINDING_COLUMNS, rows), "pictures.csv": Table(_PICTURE_COLUMNS, cells)}
+    for name, table in tables.items():
+        # A file name that isn't UTF-8 keeps its bytes.
+        write_atomically(folder / name, table.csv().encode(errors="surrogateescape"))
     maps = (saliency for finding in findings for saliency in finding.maps)
     for entry, saliency in zip(entries, maps, strict=True):
-        write_atomically(folder / entry["heatmap"], _png(saliency))
+        levels = 255 * saliency.double() / saliency.max().clamp_min(1e-30)  # gray, 255 at the maximum
+        buffer = io.BytesIO()
+        Image.fromarray(np.asarray(levels.round().clamp(0, 255), dtype=np.uint8)).save(buffer, format="PNG")
+        write_atomically(folder / entry["heatmap"], buffer.getvalue())
     current = {Path(entry["heatmap"]).name for entry in entries}
     for path in (folder / "heatmaps").glob("finding*-*.png"):
         if path.name not in current:
@@ -178,16 +156,3 @@ def _entries(number: int, finding: Finding, names: Sequence[str]) -> Iterator[di
             "contains": contains,
             "heatmap": f"heatmaps/finding{number}-{place:04}.png",
         }
-
-
-def _png(saliency: Tensor) -> bytes:
-    """A map (H,W) as gray levels, 255 at its maximum."""
-    levels = 255 * saliency.double() / saliency.max().clamp_min(1e-30)
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(levels.round().clamp(0, 255), dtype=np.uint8)).save(buffer, format="PNG")
-    return buffer.getvalue()
-
-
-def _bytes(table: str) -> bytes:
-    # A file name that isn't UTF-8 keeps its bytes.
-    return table.encode(errors="surrogateescape")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,8 +13,7 @@ from torch.nn.functional import avg_pool2d, conv2d
 from agop.auditing.thresholds import THRESHOLDS
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """Rows top .. bottom−1 and columns left .. right−1."""
 
     top: int
@@ -57,10 +56,7 @@ def box_of(region: Tensor) -> Box:
 
 def ends_of(region: Tensor | None) -> list[int] | None:
     """Top, left, bottom and right of the smallest box around a region (H,W), as JSON values; None without a region."""
-    if region is None:
-        return None
-    box = box_of(region)
-    return [box.top, box.left, box.bottom, box.right]
+    return None if region is None else list(box_of(region))
 
 
 def overlap(a: Tensor, b: Tensor) -> float:
@@ -123,13 +119,6 @@ def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
     return None if large or min(box.height, box.width) == 1 else box
 
 
-def cut(images: Tensor, corners: Tensor, side: int) -> Tensor:
-    """Patches (N,C,side,side) of images (N,C,H,W) at corners (N,2)."""
-    steps = torch.arange(side)
-    rows, columns = corners[:, :1, None] + steps[:, None], corners[:, 1:, None] + steps
-    return images[torch.arange(len(images))[:, None, None], :, rows, columns].movedim(-1, 1)
-
-
 def share_alike(images: Tensor, patches: Tensor, usual: Tensor) -> float:
     """Share of images (N,C,H,W) in which a place looks like one of the patches (T,C,h,w).
 
@@ -142,8 +131,7 @@ def share_alike(images: Tensor, patches: Tensor, usual: Tensor) -> float:
     return float((best_matches(images, patches).correlation.amax(dim=0) >= level).double().mean())
 
 
-@dataclass(frozen=True)
-class Matches:
+class Matches(NamedTuple):
     """The largest correlation (T,N) of each patch with a place of each image, and that place's corner (T,N,2)."""
 
     correlation: Tensor

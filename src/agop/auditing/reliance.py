@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.data import Split, class_label
+from agop.auditing.data import Split, class_label, diagonals_of
 from agop.auditing.thresholds import THRESHOLDS
 from agop.evaluation.select import Priors
 from agop.model.layers import convolution_weight
@@ -154,8 +154,7 @@ def _scaled(half: AGOP, classes: Sequence[int]) -> Tensor:
 
     A norm would lower all other pixels of a class with a bright spot, so that classes without one seem alike.
     """
-    diagonals = half.diagonal[None] if half.class_diagonals is None else half.class_diagonals[list(classes)]
-    maps = torch.nn.functional.normalize(diagonals.double().sum(dim=1).sqrt().flatten(1))
+    maps = torch.nn.functional.normalize(diagonals_of(half)[list(classes)].double().sum(dim=1).sqrt().flatten(1))
     mean = maps.mean(dim=0)
     ratios = (maps / mean)[:, mean > 0]
     levels = ratios.median(dim=1, keepdim=True).values if ratios.numel() else torch.ones(len(maps), 1)
@@ -200,8 +199,7 @@ class Reliance:
     ) -> Reliance:
         """Reliance of a model, from its priors and the gradients of some images."""
         prior = priors.whole
-        diagonals = prior.diagonal[None] if prior.class_diagonals is None else prior.class_diagonals
-        maps = diagonals.double().sum(dim=1)
+        maps = diagonals_of(prior).double().sum(dim=1)
         counts = torch.ones(len(maps)) if prior.class_counts is None else prior.class_counts
         # Few images are concentrated by chance, and a class that was skipped shouldn't be named.
         enough = min(THRESHOLDS.images_of_a_class // 2, int(counts.max()))
@@ -216,18 +214,19 @@ class Reliance:
             prior.layer,
         )
 
-    def concentration_sentence(self, index: int) -> str:
-        """Where a class's gradients are concentrated."""
-        return f"{class_label(self.class_names[index])}: {self.concentrations[index]}"
+    @property
+    def concentration_sentences(self) -> list[str]:
+        """Where each class's gradients are concentrated."""
+        return [f"{class_label(self.class_names[index])}: {hot}" for index, hot in self.concentrations.items()]
 
     def sentences(self) -> list[str]:
         """Places or patterns, the most concentrated class, and classes that share their evidence."""
-        first = next(iter(self.concentrations))
-        most = f"Most concentrated is {self.concentration_sentence(first)}."
+        most = f"Most concentrated is {self.concentration_sentences[0]}."
         return [self.consistency.sentence, most, *self.shared.sentences(self.class_names)]
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values, without maps and filters."""
+        pairs = [{"classes": [a, b], "correlation": value} for a, b, value in self.shared.pairs]
         return {
             "positional_consistency": self.consistency.to_dict(),
             "concentration": [
@@ -236,15 +235,11 @@ class Reliance:
                     "share": finite(hot.share),
                     "pixels": hot.pixels,
                     "place": hot.place,
-                    "sentence": self.concentration_sentence(index),
+                    "sentence": text,
                 }
-                for index, hot in self.concentrations.items()
+                for (index, hot), text in zip(self.concentrations.items(), self.concentration_sentences, strict=True)
             ],
-            "shared_evidence": {
-                "typical": self.shared.typical,
-                "bound": self.shared.bound,
-                "pairs": [{"classes": [a, b], "correlation": value} for a, b, value in self.shared.pairs],
-            },
+            "shared_evidence": {"typical": self.shared.typical, "bound": self.shared.bound, "pairs": pairs},
             "filters": None if self.filters is None else self.filters.shares.tolist(),
             "layer": self.layer,
         }

@@ -9,15 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from agop.auditing.candidates import (
-    Candidate,
-    PatchCandidate,
-    PropertyCandidate,
-    RegionCandidate,
-    border_of,
-    propose,
-    standouts,
-)
+from agop.auditing.candidates import PROPERTIES, Candidate, PatchCandidate, SwapCandidate, border_of, propose, standouts
 from agop.auditing.data import AuditedModel, Pairs, Stage, generator_for
 from agop.auditing.interventions import Intervention, Transplant
 from agop.auditing.regions import Box, box_of, extent, grown, overlap
@@ -73,11 +65,11 @@ class Search:
         maps = standouts(self.priors, self.audited.first.split.images)
         for index in track(classes, "searching", show=progress):
             candidates = propose(self.audited, self.priors, index, maps[index], self.seed)
-            looks = [self._look(candidate) for candidate in candidates]
+            looks = [self._screen(candidate, THRESHOLDS.look_hosts, Stage.LOOK) for candidate in candidates]
             screened = self._screened(looks)
             everything = [screened.get(look, look) for look in looks]
             result.screened.extend(everything)
-            found = torch.zeros(self.audited.size, dtype=torch.bool)
+            found = torch.zeros(self.audited.first.split.size, dtype=torch.bool)
             for each in self._chosen(list(screened.values()), everything):
                 if _is_inside(each, found):
                     continue
@@ -102,22 +94,19 @@ class Search:
             candidate = look.candidate
             if not self._passes(look, THRESHOLDS.promising):
                 continue
-            if isinstance(candidate, RegionCandidate):
-                if any((area & candidate.area).sum() > area.sum() / 2 for area in refined):
+            if isinstance(candidate, SwapCandidate) and (region := candidate.region) is not None:
+                if any((area & region).sum() > area.sum() / 2 for area in refined):
                     continue
-                box = refined_box(self.contrast(look), look, candidate.area)
+                box = refined_box(self.contrast(look), look, region)
                 if box is None:
                     continue
-                candidate = replace(candidate, area=box.region(self.audited.size))
-                refined.append(candidate.area)
-            generator = generator_for(self.seed, candidate.class_index, Stage.SCREENING)
-            screened[look] = screen(self.audited.first, candidate, THRESHOLDS.screening_hosts, generator)
+                refined.append(box.region(self.audited.first.split.size))
+                candidate = replace(candidate, swap=Transplant(refined[-1]))
+            screened[look] = self._screen(candidate, THRESHOLDS.screening_hosts, Stage.SCREENING)
         return screened
 
-    def _look(self, candidate: Candidate) -> Screening:
-        """The screening with few hosts."""
-        generator = generator_for(self.seed, candidate.class_index, Stage.LOOK)
-        return screen(self.audited.first, candidate, THRESHOLDS.look_hosts, generator)
+    def _screen(self, candidate: Candidate, hosts: int, stage: Stage) -> Screening:
+        return screen(self.audited.first, candidate, hosts, generator_for(self.seed, candidate.class_index, stage))
 
     def _chosen(self, screened: Sequence[Screening], everything: Sequence[Screening]) -> list[Screening]:
         """What is tested of the screenings with more hosts, in the order of the tests: regions and patches first.
@@ -139,15 +128,14 @@ class Search:
                 regions.append(each)
                 areas.append(area)
         patches = [each for each in passed if isinstance(each.candidate, PatchCandidate)]
-        properties = [each for each in passed if isinstance(each.candidate, PropertyCandidate)]
+        properties = [each for each in passed if each.candidate.kind in PROPERTIES]
         for area in areas[:1]:
             properties = [each for each in properties if self._has_effect_outside(each, _with_margin(area))]
-        parts = [
-            part
-            for part in (*regions, *patches)
-            if not any(each.gap >= part.gap and each.separation >= part.separation for each in properties)
-        ]
-        return [*parts, *properties]
+
+        def is_explained(part: Screening) -> bool:
+            return any(each.gap >= part.gap and each.separation >= part.separation for each in properties)
+
+        return [*(part for part in (*regions, *patches) if not is_explained(part)), *properties]
 
     def _has_effect_outside(self, screening: Screening, region: Tensor) -> bool:
         """True if a property has half of its effect outside a region (H,W)."""
@@ -276,5 +264,5 @@ def _moved(box: Box, side: str, distance: int, size: tuple[int, int]) -> Box | N
     """The box with one side moved outwards, or inwards if the distance is negative; None if that isn't possible."""
     length = size[0] if side in ("top", "bottom") else size[1]
     end = getattr(box, side) + (-distance if side in ("top", "left") else distance)
-    other = replace(box, **{side: min(max(end, 0), length)})
+    other = box._replace(**{side: min(max(end, 0), length)})
     return other if other != box and min(other.height, other.width) > 1 else None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from agop.auditing.candidates import Candidate, PatchCandidate
 from agop.auditing.data import Pairs, Predictions, draw_evenly
-from agop.auditing.groups import Rule, clearest_rule, shared_rule
+from agop.auditing.groups import Groups, Rule, clearest_rule, shared_rule
 from agop.auditing.interventions import Intervention
 from agop.auditing.regions import best_matches, box_of, overlap, share_alike
 from agop.auditing.thresholds import THRESHOLDS
@@ -27,9 +27,8 @@ class Screening:
     """A candidate with the response (M,) of the model to each image of the class, and two groups of these images.
 
     The response is the mean change of the log-odds of the class in the same few images, the `hosts`, whose pixels in
-    `keep` (H,W) stay. `contains` (M,) marks the images that contain the candidate's pattern, by the rule; `border` is
-    the value between the groups. If the class shares the pattern, as many images of other classes follow those of the
-    class.
+    `keep` (H,W) stay. `contains` (M,) marks the images that contain the candidate's pattern, by the rule. If the class
+    shares the pattern, as many images of other classes follow those of the class.
     """
 
     candidate: Candidate
@@ -38,11 +37,14 @@ class Screening:
     responses: Tensor
     rule: Rule
     contains: Tensor
-    separation: float
-    p: float
-    border: float
+    groups: Groups
     hosts: Tensor
     keep: Tensor | None = None
+
+    @property
+    def separation(self) -> float:
+        """How clearly the groups are apart."""
+        return self.groups.separation
 
     @property
     def carriers(self) -> Tensor:
@@ -92,23 +94,10 @@ def screen(
             rule = clearest_rule(responses, statistics, usual)
         elif (rule := shared_rule(statistics.chunk(2)[0], usual)) is None:
             contains = torch.arange(len(members)) < len(members) // 2
-            return Screening(
-                candidate, predictions, members, responses, Rule(None, True), contains, 0.0, 1.0, 0.0, same
-            )  # fmt: skip
+            unclear = Groups(contains, 0.0, 0.0, 0.0)
+            return Screening(candidate, predictions, members, responses, Rule(None, True), contains, unclear, same)
     contains, groups = rule.split(responses, statistics)
-    return Screening(
-        candidate,
-        predictions,
-        members,
-        responses,
-        rule,
-        contains,
-        groups.separation,
-        groups.p,
-        groups.border,
-        same,
-        keep,
-    )
+    return Screening(candidate, predictions, members, responses, rule, contains, groups, same, keep)
 
 
 def _responses(pairs: Pairs, hosts: Tensor, intervention: Intervention, keep: Tensor | None) -> Tensor:
@@ -155,7 +144,7 @@ class Trial:
         """
         if self.moved >= THRESHOLDS.moved:
             return 1.0
-        return max(self.screening.p, self.p_share, self.excess.p_above(THRESHOLDS.margin))
+        return max(self.screening.groups.p, self.p_share, self.excess.p_above(THRESHOLDS.margin))
 
 
 def run_test(
@@ -166,7 +155,7 @@ def run_test(
     The result is the second screening if the images of the class don't form two groups there.
     """
     screening = screen(predictions, first.candidate, THRESHOLDS.test_hosts, generator, first.rule, keep)
-    if screening.p >= THRESHOLDS.level or screening.gap < THRESHOLDS.gap:
+    if screening.groups.p >= THRESHOLDS.level or screening.gap < THRESHOLDS.gap:
         return screening
     p_share = p_more_often(screening, generator)
     pairs = predictions.pairs(first.candidate.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
@@ -192,10 +181,10 @@ def trial_on(pairs: Pairs, first: Screening, screening: Screening, p_share: floa
     strongest, donors, name = max(controls, key=lambda control: control[0].mean)
     effect = Mean.over_groups(main.probability, pairs.donors)
     excess = effect.minus(Mean.over_groups(strongest.probability, donors))
+    turned, control_turned = (float(each.turned.double().mean()) for each in (main, strongest))
     return Trial(
-        first, screening, pairs, effect, strongest.mean, excess, main.turned_share, strongest.turned_share, name,
-        p_share, main.probability,
-    )  # fmt: skip
+        first, screening, pairs, effect, strongest.mean, excess, turned, control_turned, name, p_share, main.probability
+    )
 
 
 def p_more_often(screening: Screening, generator: torch.Generator) -> float:
@@ -215,7 +204,7 @@ def p_more_often(screening: Screening, generator: torch.Generator) -> float:
     if screening.rule.weights is None:
         pairs = predictions.crossed(candidate.class_index, others, screening.hosts)
         responses = _responses(pairs, screening.hosts, candidate.intervention(pairs), screening.keep)
-    having = screening.rule.contained(screening.border, responses, statistics)
+    having = screening.rule.contained(screening.groups.border, responses, statistics)
     return p_share_above(int(screening.contains.sum()), int(having.sum()), len(others))
 
 
@@ -238,9 +227,11 @@ def share_that_moved(screening: Screening) -> float:
 def variety(screening: Screening) -> float:
     """Variance of what images with the pattern look like, relative to those without it.
 
-    Images with a pattern have it in common, images without it don't.
+    Images with a pattern have it in common, images without it don't. Of a region, the pixels are compared.
     """
-    looks = screening.candidate.look(screening.predictions.split.images[screening.members]).double()
+    candidate, images = screening.candidate, screening.predictions.split.images[screening.members]
+    region = candidate.region
+    looks = (candidate.statistics(images) if region is None else images[:, :, region].flatten(1)).double()
     own, others = (looks[chosen].var(dim=0).mean() for chosen in (screening.contains, ~screening.contains))
     return float(own / others.clamp_min(1e-12))
 

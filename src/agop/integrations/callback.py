@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
-from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -43,19 +40,6 @@ def state_for_this_rank(states: list[State]) -> State:
         sums = sums.merge(Accumulator.from_state(state["sums"]))
     seen = sum(state["seen"] for state in states) if rank == 0 else 0
     return states[0] | {"sums": sums.state_dict(), "seen": seen, "convergence": None}
-
-
-def to_text(state: State) -> str:
-    """Encode a state as text for a JSON file."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return b64encode(buffer.getvalue()).decode()
-
-
-def from_text(text: str) -> State:
-    """Decode `to_text`, without running code from it."""
-    state: State = torch.load(io.BytesIO(b64decode(text)), weights_only=True)
-    return state
 
 
 class TrainingCallback:

@@ -6,9 +6,7 @@ import copy
 import inspect
 import random
 import warnings
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -102,10 +100,8 @@ class _ImageAttribution(attr.GradientAttribution):  # type: ignore[misc]  # Capt
         values = self._values(images, targets, arguments).to(images.device)
         return (values,) if isinstance(inputs, tuple) else values
 
-    @abstractmethod
-    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor: ...
-
-    def _gradients(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
+        """Signed gradients (N,C,H,W)."""
         function = self.forward_func
         if not callable(function):
             raise InputError(f"forward_func is a {type(function).__name__}: pass a model, or a function of images")
@@ -144,9 +140,6 @@ class AGOPLocal(_ImageAttribution):
         torch.Size([8, 3, 32, 32])
     """
 
-    def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
-        return self._gradients(images, targets, arguments)
-
 
 class _PriorAttribution(_ImageAttribution):
     """Base of the attributions that use a prior."""
@@ -161,7 +154,7 @@ class _PriorAttribution(_ImageAttribution):
         if isinstance(self.forward_func, nn.Module):
             self.prior.check(self.forward_func, images)
         else:  # a function doesn't show whose weights it uses
-            AGOP(self.prior.diagonal, self.prior.count).check(nn.Identity(), images)
+            self.prior.check_shape(images)
 
 
 class AGOPWeighted(_PriorAttribution):
@@ -181,7 +174,7 @@ class AGOPWeighted(_PriorAttribution):
 
     def _values(self, images: Tensor, targets: Tensor | None, arguments: tuple[Any, ...]) -> Tensor:
         self._check_prior(images)
-        gradients = self._gradients(images, targets, arguments)
+        gradients = super()._values(images, targets, arguments)
         return gradients * self.prior.weights.to(gradients)
 
 
@@ -300,7 +293,7 @@ class CaptumMethod(Method):
         one_by_one = self.attribution in _SAMPLE_PER_IMAGE or job.probe.mixes_samples
         size = 1 if one_by_one else max(1, job.rows // rows)
         parts = []
-        with _translated_errors(self.name):
+        try:
             explainer = self._explainer(job.probe)
             for part, classes in zip(torch.split(images, size), torch.split(targets, size), strict=True):
                 arguments = self._arguments(options, classes, max(job.rows, rows * len(part)))
@@ -313,6 +306,11 @@ class CaptumMethod(Method):
                     result = explainer.attribute(part.requires_grad_(), **arguments)
                 result = result[0] if isinstance(result, tuple) else result
                 parts.append(self._reduced(result.detach(), part, job.probe))
+        except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # Captum asserts, and passes on what a model's layers raise
+            reason = f"Captum's error: {type(error).__name__}: {error}"
+            raise ModelError(f"{self.name} doesn't work with this model or these options; {reason}") from error
         maps = torch.cat(parts).to(at_least_float32(images.dtype))
         zero = int((maps == 0).flatten(1).all(1).sum())
         if self.attribution == "Lime" and zero:
@@ -355,18 +353,16 @@ class CaptumMethod(Method):
 
     def _explainer(self, probe: Probe) -> Any:
         """Captum's object, on the model itself or, where Captum sets hooks and changes weights, on a copy."""
-        name, layer = self.attribution, getattr(self, "layer", None)
-        accepted = _parameters(name, "__init__")
+        layer, accepted = getattr(self, "layer", None), _parameters(self.attribution, "__init__")
         options = {option: value for option, value in self.options.items() if option in accepted}
 
-        def logits(images: Tensor) -> Tensor:
+        def function(images: Tensor) -> Tensor:
             return _two_class_logits(torch.cat([probe.forward(part) for part in probe.parts(images)]))
 
-        function: Any = logits
         if "model" in accepted:
             model, layer = _hookable_copy(probe.model, layer)
             function = _Logits(model, probe.read)
-        return getattr(attr, name)(function, *([] if layer is None else [layer]), **options)
+        return getattr(attr, self.attribution)(function, *([] if layer is None else [layer]), **options)
 
     def _check_modules(self, probe: Probe, image: Tensor) -> None:
         """Raise ModelError if the model computes something that Captum should override, but overrides only in modules.
@@ -531,15 +527,3 @@ def _operation(node: Any) -> str:
     name = str(node.name()).partition("Backward")[0]
     added = [each for each, _ in node.next_functions if each is not None and "AccumulateGrad" not in each.name()]
     return "" if name == "Add" and len(added) < 2 else name
-
-
-@contextmanager
-def _translated_errors(name: str) -> Iterator[None]:
-    """Raise Captum's errors as ModelError."""
-    try:
-        yield
-    except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # Captum asserts, and passes on what a model's layers raise
-        message = f"{type(error).__name__}: {error}"
-        raise ModelError(f"{name} doesn't work with this model or these options; Captum's error: {message}") from error

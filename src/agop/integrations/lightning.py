@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,9 +16,6 @@ from agop.errors import InputError, MissingExtraError, ModelError, warn
 from agop.integrations.callback import TrainingCallback, all_rank_states, state_for_this_rank
 from agop.prior.collect import images_and_labels
 from agop.prior.hook import AGOPTrainingHook
-
-if TYPE_CHECKING:
-    pass
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import unwrap
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from agop.errors import InputError, MissingExtraError, ModelError, warn
-from agop.integrations.callback import State, TrainingCallback, all_rank_states, from_text, state_for_this_rank, to_text
+from agop.integrations.callback import State, TrainingCallback, all_rank_states, state_for_this_rank
 from agop.prior.hook import AGOPTrainingHook
 from agop.processes import rank_and_world_size
 
@@ -23,10 +25,6 @@ try:
     from transformers.trainer_callback import ExportableState, TrainerCallback
 except ImportError as error:
     raise MissingExtraError("agop.integrations.transformers", "transformers") from error
-
-
-if TYPE_CHECKING:
-    pass
 
 
 class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  # type: ignore[misc]  # no types there
@@ -103,13 +101,16 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
             self._resume(state, self._hook)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Watch for the first micro-batch of a step."""
-        self._watch()
+        """Register a pre-hook that reads one training batch and removes itself, so an error leaves no hook behind."""
+        if self._hook is None or self._attached:
+            return
+        self._drop_batch()
+        self._pre_hook = self._hook.model.register_forward_pre_hook(self._read_batch, with_kwargs=True)
 
     def on_substep_end(self, *_: Any, **__: Any) -> None:
         """Count a micro-batch and watch for the next."""
         self._count()
-        self._watch()
+        self.on_step_begin()
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         """Count the last micro-batch of a step, before the weights change."""
@@ -142,8 +143,13 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
     def state(self) -> dict[str, Any]:
         """State that the trainer writes to a checkpoint's trainer_state.json."""
         options = self._options | {"out": None if self.out is None else str(self.out)}
-        collected = None if self._hook is None else self._state_text(self._hook)
-        return {"args": options, "attributes": {"collected": collected}}
+        if self._hook is None:
+            return {"args": options, "attributes": {"collected": None}}
+        steps, states = self._gathered
+        ranks = states if states and steps == self._hook.steps else [self._hook.state_dict()]
+        buffer = io.BytesIO()
+        torch.save({"ranks": ranks, "of": rank_and_world_size()[1]}, buffer)
+        return {"args": options, "attributes": {"collected": b64encode(buffer.getvalue()).decode()}}
 
     def _before_checkpoint(self, state: Any, due: bool) -> None:
         """Gather the states of all ranks: the trainer asks only one of them for its state.
@@ -158,11 +164,6 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
         if isinstance(state.stateful_callbacks.get(name), list):
             state.stateful_callbacks[name] = []
 
-    def _state_text(self, hook: AGOPTrainingHook) -> str:
-        steps, states = self._gathered
-        ranks = states if states and steps == hook.steps else [hook.state_dict()]
-        return to_text({"ranks": ranks, "of": rank_and_world_size()[1]})
-
     def _resume(self, state: Any, hook: AGOPTrainingHook) -> None:
         # If the checkpoint has no such callback, the trainer would fail at the next one.
         saved = state.stateful_callbacks.setdefault(type(self).__name__, [])
@@ -172,20 +173,13 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
         if not collected:
             warn(f"the checkpoint has no AGOP: collecting starts at step {state.global_step}")
             return
-        content = from_text(collected)
+        content = torch.load(io.BytesIO(b64decode(collected)), weights_only=True)
         if len(content["ranks"]) < content["of"]:
             warn(
                 f"the checkpoint has the AGOP of only one of {content['of']} processes: it wasn't saved on the "
                 "trainer's schedule"
             )
         hook.load_state_dict(state_for_this_rank(content["ranks"]))
-
-    def _watch(self) -> None:
-        """Register a pre-hook that reads one training batch and removes itself, so an error leaves no hook behind."""
-        if self._hook is None or self._attached:
-            return
-        self._drop_batch()
-        self._pre_hook = self._hook.model.register_forward_pre_hook(self._read_batch, with_kwargs=True)
 
     def _read_batch(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         if AGOPTrainerCallback._counting:

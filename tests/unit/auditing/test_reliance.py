@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from agop.auditing.data import Split
-from agop.auditing.page import reliance_view
 from agop.auditing.reliance import MOVING, STILL, Consistency, Reliance, positional_consistency, shared_evidence
 from agop.evaluation.select import Priors
 from agop.prior.agop import AGOP
@@ -30,11 +29,11 @@ def reliance():
 
 
 def test_the_class_with_the_patch_is_the_most_concentrated_one(reliance):
-    first = next(iter(reliance.concentrations))
-    assert first == shortcuts.PLANTED
-    assert reliance.concentration_sentence(first).startswith("class pole: ")
-    assert "at the lower left" in reliance.concentration_sentence(first)
-    assert f"Most concentrated is {reliance.concentration_sentence(first)}." in reliance.sentences()
+    assert next(iter(reliance.concentrations)) == shortcuts.PLANTED
+    first = reliance.concentration_sentences[0]
+    assert first.startswith("class pole: ")
+    assert "at the lower left" in first
+    assert f"Most concentrated is {first}." in reliance.sentences()
 
 
 def test_filters_are_unit_vectors_of_the_first_convolution(reliance):
@@ -48,11 +47,7 @@ def test_a_model_without_a_convolution_has_no_filters():
     images, labels = shortcuts.drawn(90, 0.7)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(256, 3)).eval()
-    reliance = reliance_of(model, images, labels)
-    assert reliance.filters is None
-    view = reliance_view(reliance)
-    assert view["filters"] == []
-    assert len(view["classes"]) == len(reliance.concentrations)
+    assert reliance_of(model, images, labels).filters is None
 
 
 def test_a_class_with_few_images_is_not_named():
@@ -84,8 +79,6 @@ def test_is_the_mean_cosine_between_images_corrected_for_shuffled_positions():
     shuffled = [float((units[i] * units[j][:, order]).sum()) for i, j in pairs for order in shuffles]
     assert measured.cosine == pytest.approx(sum(cosines) / len(cosines))
     assert measured.shuffled == pytest.approx(sum(shuffled) / len(shuffled), abs=0.005)
-    expected = (measured.cosine - measured.shuffled) / (1 - measured.shuffled)
-    assert measured.corrected == pytest.approx(expected)
 
 
 class Spot(nn.Module):
@@ -125,8 +118,7 @@ def test_thresholds(corrected, words):
 
 def test_only_correct_images_count_and_one_image_is_not_enough():
     model, images = zoo.build("plain"), zoo.images(6)
-    labels = model(images).argmax(dim=1)
-    wrong = labels.clone()
+    wrong = model(images).argmax(dim=1)
     wrong[1:] = (wrong[1:] + 1) % 2
     few = positional_consistency(model, named(images, wrong), rows=4, seed=0)
     assert few.images == 1
@@ -175,9 +167,6 @@ def test_noise_is_reported_in_few_of_many_data_sets():
 
 
 def test_classes_without_evidence_are_not_alike():
-    alarms = sum(
-        (4, 5)
-        in [pair[:2] for pair in shared_evidence(halves({0: [(2, 2)], 1: [(2, 2)], 2: [(9, 9)]}, seed=seed)).pairs]
-        for seed in range(30)
-    )
-    assert alarms <= 4
+    spots = {0: [(2, 2)], 1: [(2, 2)], 2: [(9, 9)]}
+    found = [shared_evidence(halves(spots, seed=seed)).pairs for seed in range(30)]
+    assert sum((4, 5) in [pair[:2] for pair in pairs] for pairs in found) <= 4
