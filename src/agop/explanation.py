@@ -16,6 +16,7 @@ from agop.methods.base import product, takes_layer
 from agop.model.layers import Layer
 from agop.model.outputs import Target, check_output, check_range, target_indices
 from agop.model.probe import check_images, probing, rows_for
+from agop.model.state import without_autocast
 from agop.prior.agop import AGOP
 
 Methods = str | Method | Sequence[str | Method]
@@ -108,7 +109,8 @@ def explain(
         references = references_for(method.name, references, prior, images)
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
-        return _check_maps(method, method.maps(job), images)
+        with without_autocast([images]):
+            return _check_finite(_check_maps(method, method.maps(job), images), nan)
     with probing(model, output) as probe:
         job = replace(job, given_probe=probe)
         method = method.prepared(job)
@@ -199,6 +201,8 @@ def _check_prior(
 
 def _check_finite(maps: Tensor, nan: str) -> Tensor:
     """The maps. If one isn't finite: raise, or warn and set it to NaN."""
+    if maps.stride(0) == 0 and bool(maps[0].isfinite().all()):  # one map for all images, as of agop-global
+        return maps
     broken = (~maps.flatten(1).isfinite().all(dim=1)).nonzero().flatten().tolist()
     if not broken:
         return maps

@@ -96,6 +96,8 @@ def _inner(value):
 
 
 def _wrapped(value):
+    if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+        raise TypeError("the device has no float64, as Apple's GPUs")
     return Remote(value) if isinstance(value, torch.Tensor) else value
 
 

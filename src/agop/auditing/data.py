@@ -226,7 +226,7 @@ class Predictions:
 
 def _probabilities(probe: Probe, rows: int, images: Tensor) -> Tensor:
     """Class probabilities (N,K) in float64 on the CPU."""
-    return probabilities(torch.cat([probe.logits(part).double().cpu() for part in torch.split(images, rows)]))
+    return probabilities(torch.cat([probe.logits(part).cpu().double() for part in torch.split(images, rows)]))
 
 
 @dataclass(frozen=True)

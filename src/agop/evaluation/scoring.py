@@ -129,7 +129,7 @@ def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
     """Share of images (N,C,H,W) for which the model predicts the label."""
-    return float(correct(model, images, labels).double().mean())
+    return float(correct(model, images, labels).cpu().double().mean())
 
 
 def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

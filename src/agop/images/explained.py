@@ -159,7 +159,7 @@ class Explainer:
         with probing(self.model) as probe:
             logits = probe.logits(inputs).cpu()
         maps = self._maps(inputs, working, skip)
-        classes, likelihoods = predicted(logits).tolist(), probabilities(logits.double())
+        classes, likelihoods = predicted(logits).tolist(), probabilities(logits.cpu().double())
         for row, (path, image) in enumerate(images):
             yield Explained(
                 path, np.asarray(image.convert("RGB")), likelihoods[row], classes[row],

@@ -63,7 +63,7 @@ def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence
 
     `black` and `white` are the values per channel that become 0 and 255; default: the smallest and the largest value.
     """
-    values = images.detach().double().cpu().numpy()
+    values = images.detach().cpu().double().numpy()
     low, high = (
         extreme(np.nan_to_num(values, nan=0.0)) if end is None else np.asarray(end, dtype=np.float64)[:, None, None]
         for end, extreme in ((black, np.min), (white, np.max))

@@ -193,7 +193,10 @@ class AGOPGlobal(Method):
     needs_model: ClassVar[bool] = False
 
     def maps(self, job: Job) -> Tensor:
-        return job.prior.map.to(torch.float32).expand(len(job.images), -1, -1)
+        saliency, limits = job.prior.map, torch.finfo(torch.float32)
+        if not limits.tiny / limits.eps < float(saliency.max()) < limits.max:  # as squares of tiny gradients
+            saliency = saliency / saliency.max()
+        return saliency.to(torch.float32).expand(len(job.images), -1, -1)
 
 
 @dataclass(frozen=True)

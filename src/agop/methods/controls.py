@@ -139,5 +139,5 @@ def _centre(masks: Tensor) -> FixedMap:
 # Control → its map, from the masks (N,H,W) of a bench's training data, or of the evaluated images.
 FIXED_MAPS: dict[str, Callable[[Tensor], FixedMap]] = {
     "centre": _centre,
-    "mean-mask": lambda masks: FixedMap("mean-mask", masks.double().mean(dim=0).float()),
+    "mean-mask": lambda masks: FixedMap("mean-mask", masks.cpu().double().mean(dim=0).float()),
 }

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError
-from agop.model.probe import at_least_float32
+from agop.model.probe import at_least_float32, float64_device
 from agop.registry import Registry
 
 FIRST = ("pointing_game", "iou", "energy", "deletion", "insertion", "average_precision", "rank_accuracy")
@@ -179,6 +179,7 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     if masks.shape != maps.shape:
         shapes = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
         raise InputError(f"{shapes}: give one mask per map, of the same size")
+    maps = maps.to(float64_device(maps.device))
     rows = maps.flatten(1).to(at_least_float32(maps.dtype))
     if float(rows.detach().min() if rows.numel() else 0) < 0:
         raise InputError(f"maps have minimum {float(rows.min()):.3g}: give non-negative maps, for example maps.abs()")
@@ -204,7 +205,7 @@ def reasons(maps: Tensor, masks: Tensor | None = None) -> list[str | None]:
 
 
 def _totals(maps: Tensor) -> Tensor:
-    return maps.flatten(1).sum(dim=1, dtype=torch.float64)
+    return maps.to(float64_device(maps.device)).flatten(1).sum(dim=1, dtype=torch.float64)
 
 
 def _undefined(totals: Tensor, masks: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

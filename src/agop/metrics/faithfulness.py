@@ -137,9 +137,9 @@ def _areas(
             for some in torch.split(cuts.to(placed.device), max(1, rows // len(placed))):
                 changed = own_ranks < some.reshape(-1, 1, 1, 1, 1)
                 batch = torch.where(changed == inserting, placed, filled).flatten(0, 1)
-                scores = probabilities(probe.logits(batch).double())
-                curve.append(scores.gather(1, classes.repeat(len(some))[:, None]).reshape(len(some), -1))
-            areas.append(torch.trapezoid(torch.cat(curve).cpu(), cuts.double() / cuts[-1], dim=0))
+                scores = probabilities(probe.logits(batch).cpu().double())
+                curve.append(scores.gather(1, classes.cpu().repeat(len(some))[:, None]).reshape(len(some), -1))
+            areas.append(torch.trapezoid(torch.cat(curve), cuts.double() / cuts[-1], dim=0))
     return torch.where(defined(maps).cpu(), torch.cat(areas), torch.nan)
 
 

@@ -124,9 +124,10 @@ def emd(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
     size = min(_SIDE, shape[1]), min(_SIDE, shape[2])
     both = (part.double().reshape(shape)[:, None] for part in (batch.maps, batch.inside))
     heat, truth = (functional.adaptive_avg_pool2d(part, size)[:, 0] for part in both)
-    costs, diagonal = _distances(*heat.shape[1:])
+    costs, diagonal = _distances(size, (shape[1] / size[0], shape[2] / size[1]))
     scores = torch.full((len(heat),), torch.nan, dtype=torch.float64)
-    for sample in batch.defined.nonzero().flatten().tolist():
+    # A signed mask may have no positive pixel.
+    for sample in (batch.defined & batch.inside.any(dim=1)).nonzero().flatten().tolist():
         source, goal = _shares(heat[sample]), _shares(truth[sample])
         inside = np.flatnonzero(goal)
         scores[sample] = 1 - emd2(source, goal[inside], np.ascontiguousarray(costs[:, inside])) / diagonal
@@ -140,8 +141,8 @@ def _shares(pixels: Tensor) -> Floats:
 
 
 @lru_cache(maxsize=4)
-def _distances(height: int, width: int) -> tuple[Floats, float]:
-    """Euclidean distances (P,P) between pixels, and the largest one: the image's diagonal."""
-    places = np.indices((height, width)).reshape(2, -1).T
+def _distances(size: tuple[int, int], pixel: tuple[float, float]) -> tuple[Floats, float]:
+    """Euclidean distances (P,P) between the pooled pixels of a height and width, and the image's diagonal."""
+    places = np.indices(size).reshape(2, -1).T * pixel
     distances: Floats = np.linalg.norm(places[:, None] - places[None], axis=-1)
     return distances, float(distances.max()) or 1.0

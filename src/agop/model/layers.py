@@ -335,7 +335,7 @@ def _inverse_scale(layer: nn.Module) -> Tensor | None:
 
 def convolution_weight(layer: nn.Conv2d) -> Tensor:
     """Weights (D,C,kh,kw) in float64, before a batch norm that was folded into them, with zeros between groups."""
-    weight, inverse = layer.weight.detach().double().cpu(), _inverse_scale(layer)
+    weight, inverse = layer.weight.detach().cpu().double(), _inverse_scale(layer)
     if inverse is not None:
         weight = weight * inverse.to(weight)[:, None, None, None]
     own = weight.new_ones(layer.out_channels // layer.groups, layer.in_channels // layer.groups)

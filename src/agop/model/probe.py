@@ -345,3 +345,8 @@ def rows_for(images: Tensor, batch_size: int | None, model: nn.Module | None) ->
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
     """The dtype of maps: this one, or float32 if this is smaller."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """The device, or the CPU for a device that may lack float64, such as Apple's GPUs."""
+    return device if device.type in ("cpu", "cuda") else torch.device("cpu")

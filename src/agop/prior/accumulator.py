@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
+from agop.model.probe import float64_device
 from agop.prior.sketch import Sketch
 from agop.processes import gathered, rank_and_world_size
 
@@ -225,7 +226,7 @@ class Accumulator:
 
     def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
         """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""
-        device = _float64_device(device)
+        device = float64_device(device)
         if self.sums is None or self.counts is None:
             groups = classes if self.per_class else 1
             self.sums = torch.zeros(groups, *shape, dtype=torch.float64, device=device)
@@ -245,7 +246,7 @@ def patch_sums(deltas: Tensor, groups: Tensor) -> PatchSums:
 
 
 def _gram(deltas: Tensor) -> Tensor:
-    channels, device = deltas.shape[1], _float64_device(deltas.device)
+    channels, device = deltas.shape[1], float64_device(deltas.device)
     total = torch.zeros(channels, channels, dtype=torch.float64, device=device)
     for part in torch.split(deltas, max(1, _CHUNK_VALUES // deltas[0].numel())):
         rows = part.permute(0, 2, 3, 1).reshape(-1, channels).to(device, torch.float64)
@@ -265,7 +266,7 @@ def _add_patch_sums(sums: Tensor | None, more: PatchSums, groups: int) -> Tensor
 
 def moment_sums(images: Tensor) -> Tensor:
     """Sums (2,C,H,W) in float64 of x and x² over images (N,C,H,W)."""
-    device = _float64_device(images.device)
+    device = float64_device(images.device)
     sums = torch.zeros(2, *images.shape[1:], dtype=torch.float64, device=device)
     for part in torch.split(images.detach(), max(1, _CHUNK_VALUES // images.shape[1:].numel())):
         exact = part.to(device, torch.float64, copy=True)
@@ -282,11 +283,6 @@ def mean_and_deviation(sums: Tensor, count: float) -> Tensor | None:
     moments = torch.stack([mean, deviation]).float()
     # A model that clamps its input has finite gradients also at an infinite image.
     return moments if bool(moments.isfinite().all()) else None
-
-
-def _float64_device(device: torch.device) -> torch.device:
-    """The device, or the CPU for Apple's GPUs, which have no float64."""
-    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _total(sums: Tensor | None, more: Tensor | None, first: bool) -> Tensor | None:
