@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,57 +33,36 @@ _GAMMA = 1.4
 _JITTER = 0.05
 
 
-@dataclass(frozen=True)
 class World:
-    """Objects, their linear colours (3,K), whether they're metal (K,), lamps, and shadow-ray targets on each lamp
-    (3,samples,points). `jitter` (3,samples) is added to a mirror's normal for each ray of a pixel.
+    """Objects with linear colours (3,K), metal or not (K,), and lamps with shadow-ray targets (3,samples,points).
+
+    `jitter` (3,samples), even over a small sphere, is added to a mirror's normal: a pixel's rays blur a mirror image.
     """
 
-    solids: Solids
-    albedo: Floats
-    metal: NDArray[np.bool_]
-    lamps: tuple[Lamp, ...]
-    lamp_points: tuple[Floats, ...]
-    jitter: Floats
-
-    @classmethod
-    def of(cls, objects: Sequence[SceneObject], lamps: tuple[Lamp, ...], samples: int) -> World:
-        """The world of a scene, for that many rays per pixel."""
+    def __init__(self, objects: Sequence[SceneObject], lamps: Sequence[Lamp], samples: int) -> None:
+        self.solids, self.lamps = Solids(objects, np.float32), lamps
         colors = np.array([COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
-        metal = np.array([each.material == "metal" for each in objects], bool)
-        lamp_points = tuple(lamp.points(samples).astype(np.float32) for lamp in lamps)
-        return cls(Solids(objects, np.float32), colors**_GAMMA, metal, lamps, lamp_points, _jitter(samples))
+        self.albedo = colors**_GAMMA
+        self.metal = np.array([each.material == "metal" for each in objects], bool)
+        self.lamp_points = [lamp.points(samples).astype(np.float32) for lamp in lamps]
+        number = np.arange(samples)
+        height, angle = 1 - (2 * number + 1) / samples, number * GOLDEN_ANGLE
+        ring = np.sqrt(1 - height * height)
+        sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
+        self.jitter = np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
 
 
-def _jitter(samples: int) -> Floats:
-    """Offsets (3,samples), even over a small sphere and of mean 0: together a pixel's rays blur a mirror image."""
-    number = np.arange(samples)
-    height, angle = 1 - (2 * number + 1) / samples, number * GOLDEN_ANGLE
-    ring = np.sqrt(1 - height * height)
-    sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
-    return np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
-
-
-@dataclass(frozen=True)
 class Surface:
-    """Points (3,N) that rays hit, their unit normals (3,N), and the objects they belong to (N,)."""
+    """Points (3,N) that rays hit after distances (N,), their unit normals (3,N), and their objects or floor (N,)."""
 
-    rays: Rays
-    points: Floats
-    normals: Floats
-    owner: Ints
-
-    @classmethod
-    def of(cls, solids: Solids, rays: Rays, distance: Floats, owner: Ints) -> Surface:
-        """The surface that rays hit after distances (N,): of objects, or of the floor."""
-        points = rays.origin + distance * rays.direction
-        normals = np.zeros_like(points)
-        normals[2] = 1
-        for index in range(len(solids.objects)):
+    def __init__(self, solids: Solids, rays: Rays, distance: Floats, owner: Ints) -> None:
+        self.rays, self.owner = rays, owner
+        self.points = rays.origin + distance * rays.direction
+        self.normals = np.zeros_like(self.points)
+        self.normals[2] = 1
+        for index in np.unique(owner[owner >= 0]).tolist():
             of_object = np.flatnonzero(owner == index)
-            if len(of_object):
-                normals[:, of_object] = solids.normals(index, points[:, of_object])
-        return cls(rays, points, normals, owner)
+            self.normals[:, of_object] = solids.normals(index, self.points[:, of_object])
 
 
 # Added to the squared distance, so that a lamp close to the floor makes no glaring spot.
@@ -169,12 +147,12 @@ def radiance(world: World, rays: Rays, bounces: int = 3) -> Floats:
     distance, target = world.solids.first_hit(rays)
     floor, objects = target == FLOOR, target >= 0
     if floor.any():
-        surface = Surface.of(world.solids, rays.at(floor), distance[floor], target[floor])
+        surface = Surface(world.solids, rays.at(floor), distance[floor], target[floor])
         arriving, _ = direct_light(world, surface)
         albedo = np.array(_FLOOR_ALBEDO, np.float32)[:, None]
         light[:, floor] = albedo * (arriving + ambient_light(world, surface))
     if objects.any():
-        surface = Surface.of(world.solids, rays.at(objects), distance[objects], target[objects])
+        surface = Surface(world.solids, rays.at(objects), distance[objects], target[objects])
         light[:, objects] = _objects(world, surface, bounces)
     return light
 
@@ -187,18 +165,14 @@ def _objects(world: World, surface: Surface, bounces: int) -> Floats:
     diffuse = color * (arriving + ambient_light(world, surface))
     light: Floats = np.where(metal, _DIFFUSE * diffuse + color * highlights, diffuse + _SPECULAR * highlights)
     if metal.any():
-        light[:, metal] += color[:, metal] * _reflection(world, surface, metal, bounces)
+        rays = surface.rays.at(metal)
+        normals = unit(surface.normals[:, metal] + world.jitter[:, rays.sample])
+        # Near the silhouette a bevel's normal may face away from the ray, which must not be reflected into the object.
+        cosine = np.maximum(-dot(normals, rays.direction), 0)
+        reflected = unit(rays.direction + 2 * cosine * normals)
+        mirror = Rays(surface.points[:, metal], reflected, surface.owner[metal], rays.sample)
+        light[:, metal] += color[:, metal] * radiance(world, mirror, bounces - 1)
     return light
-
-
-def _reflection(world: World, surface: Surface, metal: NDArray[np.bool_], bounces: int) -> Floats:
-    """Mirrored light (3,M) at the M metal points, selected by a mask (N,)."""
-    rays = surface.rays.at(metal)
-    normals = unit(surface.normals[:, metal] + world.jitter[:, rays.sample])
-    # Near the silhouette a bevel's normal may face away from the ray, which must not be reflected into the object.
-    cosine = np.maximum(-dot(normals, rays.direction), 0)
-    reflected = unit(rays.direction + 2 * cosine * normals)
-    return radiance(world, Rays(surface.points[:, metal], reflected, surface.owner[metal], rays.sample), bounces - 1)
 
 
 # Light up to here is shown unchanged; brighter light approaches white smoothly.
@@ -207,7 +181,7 @@ _KNEE = 0.6
 
 def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.uint8]:
     """Image (H,W,3), with rays×rays rays per pixel. The camera's frame is 3:2 for every width and height."""
-    world = World.of(scene.objects, scene.lamps, rays * rays)
+    world = World(scene.objects, scene.lamps, rays * rays)
     blocks = []
     for rows in row_blocks(width, height, rays):
         light = radiance(world, pixel_rays(scene.camera, width, height, rows, rays, np.float32))

@@ -14,11 +14,10 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from agop.bench.networks import efficientnet_lite0, resnet18
-from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Split, Splits, normalised, options_of, register
+from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.bench.scenarios.clevr_release import KINDS, RELEASED, Mask, Sample, read_release, resized, sample_about
 from agop.bench.scenarios.clevr_render import object_masks, render
 from agop.bench.scenarios.clevr_scene import Scene, random_scene, scene_objects
@@ -111,8 +110,10 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
         raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: use more")
-    held_out = _split(dataset, validation, masks)
-    return _split(dataset, training, masks), held_out, held_out
+    train, held_out = (
+        selected(rows, dataset.images, dataset.labels, dataset.masks, masks) for rows in (training, validation)
+    )
+    return train, held_out, held_out
 
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -125,12 +126,6 @@ def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], N
     while 0 < cut < len(scenes) and position[shuffled[cut]] == position[shuffled[cut - 1]]:
         cut += 1
     return shuffled[:cut], shuffled[cut:]
-
-
-def _split(dataset: Dataset, rows: NDArray[np.int64], masks: str) -> Split:
-    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in dataset.masks.items()}
-    main = by_kind.pop(masks)
-    return Split(normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
 
 
 # Increase whenever the drawn images change: cached ones of other versions aren't used.

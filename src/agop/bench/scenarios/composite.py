@@ -14,25 +14,13 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from agop.bench.networks import SmallResNet
-from agop.bench.scenarios.base import (
-    BLACK,
-    WHITE,
-    Recipe,
-    Scenario,
-    Split,
-    Splits,
-    drawn_digits,
-    normalised,
-    options_of,
-    pink_noise,
-    register,
-    shared_out,
-)
+from agop.bench.scenarios import base
+from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.errors import InputError
 from agop.images.datasets import read_digits, read_photos
 
 Bytes = NDArray[np.uint8]
-Parts = Sequence[NDArray[np.int64]]
+Parts = Sequence[base.Indices]
 BACKGROUNDS = ("photos", "pink-noise")
 _FEWEST = 100
 # The digit's box relative to the side of the image, and the margin in a box that may be outside the image.
@@ -112,20 +100,18 @@ def _make(options: Options, moving: bool, background: str, seed: int, masks: str
     coverage = _placed(digits, options.size, moving, random)
     colours = random.integers(0, 256, (count, 1, 1, 3), dtype=np.uint8)
     images = _pasted(behind, colours, coverage)
-    train, validation, test = (
-        Split(normalised(images[part]), torch.from_numpy(labels[part]), torch.from_numpy(coverage[part] >= 0.5))
-        for part in parts
-    )
+    truths = {masks: coverage >= 0.5}
+    train, validation, test = (selected(part, images, labels, truths, masks) for part in parts)
     return train, validation, test
 
 
-def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, NDArray[np.int64]]:
+def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, base.Indices]:
     """Digits (N,28,28) and labels (N,). Digits in different splits are different."""
     if options.digits is None:
-        pool, labels = drawn_digits(min(options.samples, _DRAWN), random)
+        pool, labels = base.drawn_digits(min(options.samples, _DRAWN), random)
     else:
         pool, labels = read_digits(Path(options.digits))
-    chosen = shared_out(len(labels), parts, random)
+    chosen = base.shared_out(len(labels), parts, random)
     return pool[chosen], labels[chosen].astype(np.int64)
 
 
@@ -135,9 +121,9 @@ def _backgrounds(name: str, options: Options, parts: Parts, random: np.random.Ge
         if options.photos is None:
             raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
         photos = _photos(Path(options.photos), options.size, options.samples)
-        return photos[shared_out(len(photos), parts, random)]
-    brightness = pink_noise(options.samples, options.size, random)[..., None]
-    hues = pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
+        return photos[base.shared_out(len(photos), parts, random)]
+    brightness = base.pink_noise(options.samples, options.size, random)[..., None]
+    hues = base.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
     return _bytes(128 + 45 * brightness + 15 * hues.transpose(0, 2, 3, 1))
 
 

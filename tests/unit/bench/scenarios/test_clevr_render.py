@@ -310,7 +310,7 @@ def test_metal_mirrors_its_neighbours_and_rubber_does_not():
 
 def test_three_bounces_between_mirrors_are_visible():
     objects = tuple(replace(BALL, material="metal", x=x, y=y) for x, y in ((-0.9, 0.0), (0.9, 0.0), (0.0, 1.6)))
-    world, rays = World.of(objects, LAMPS, 1), pixel_rays(CAMERA, 192, 128, np.arange(128), dtype=np.float32)
+    world, rays = World(objects, LAMPS, 1), pixel_rays(CAMERA, 192, 128, np.arange(128), dtype=np.float32)
     light = [radiance(world, rays, bounces) for bounces in range(4)]
     changed = [(np.abs(more - less).max(axis=0) > 0.002).sum() for less, more in pairwise(light)]
     # Each further bounce changes fewer pixels, and the third still some.
