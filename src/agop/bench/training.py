@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +94,11 @@ def stack_key(scenario: Scenario) -> object | None:
 
 def _train_all(runs: Sequence[TrainingRun], epochs: int, until: int) -> Iterator[float]:
     """Train all networks up to an epoch, those of one key and epoch together, and yield the fraction done."""
-    keys = {id(run): (stack_key(run.task.scenario) or id(run), run.epoch) for run in runs}
-    order = {key: place for place, key in enumerate(dict.fromkeys(keys.values()))}
+    stacks: dict[object, list[TrainingRun]] = {}
+    for run in runs:
+        stacks.setdefault((stack_key(run.task.scenario) or id(run), run.epoch), []).append(run)
     done = 0
-    for _, group in groupby(sorted(runs, key=lambda run: order[keys[id(run)]]), key=lambda run: keys[id(run)]):
-        stack = list(group)
+    for stack in stacks.values():
         alone = stack_key(stack[0].task.scenario) is None
         for fraction in train_epochs(stack[0], epochs, until) if alone else train_stacked(stack, epochs, until):
             yield (done + len(stack) * fraction) / len(runs)

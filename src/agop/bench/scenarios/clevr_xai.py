@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -215,16 +214,15 @@ def drawn_sample(seed: int, number: int) -> tuple[int, Sample]:
 
     The object is unique in size, colour and shape: a question can name it without its material.
     """
-    for index in count(number, _STRIDE):
-        objects = scene_objects(seed, index)
+    while True:
+        objects = scene_objects(seed, number)
         looks = [(each.size, each.color, each.shape) for each in objects]
-        unique = [index for index, look in enumerate(looks) if looks.count(look) == 1]
+        unique = [place for place, look in enumerate(looks) if looks.count(look) == 1]
         if unique:
-            queried = unique[np.random.default_rng([seed, index, 1]).integers(len(unique))]
-            sample = sample_about(queried, [each.material for each in objects])
-            if sample is not None:
-                return index, sample
-    raise AssertionError("count() is infinite")
+            queried = unique[np.random.default_rng([seed, number, 1]).integers(len(unique))]
+            if sample := sample_about(queried, [each.material for each in objects]):
+                return number, sample
+        number += _STRIDE
 
 
 def drawn_masks(scene: Scene, sample: Sample, size: int) -> Mask:
