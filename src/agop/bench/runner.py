@@ -36,23 +36,8 @@ from agop.model.prepare import prepare
 from agop.prior.agop import AGOP
 from agop.prior.collect import fit
 from agop.processes import progress_bar, run_tasks
-from agop.report.folder import (
-    LOCK,
-    PRIOR,
-    SHOWN,
-    WEIGHTS,
-    About,
-    Cell,
-    Row,
-    RunSpec,
-    collect,
-    command_line,
-    missing,
-    remove_run,
-    row,
-    save_about,
-    versions,
-)
+from agop.report import folder as run_files
+from agop.report.folder import SHOWN, Cell, Row, RunSpec, row
 
 # Beyond that many networks, training together gains nothing more per network.
 _MOST_TOGETHER = 16
@@ -74,27 +59,27 @@ def run(plan: Plan, folder: Path, jobs: int, *, fresh: bool = False, force: bool
     with run_folder(folder, force=force):
         begin(plan.spec, folder, fresh=fresh, force=force, notes=plan.notes)
         plan.prepare(jobs)
-        unfinished = missing(plan.spec.cells(), folder)
+        unfinished = run_files.missing(plan.spec.cells(), folder)
         if unfinished:
             _compute(plan.spec, unfinished, folder, jobs)
-        collect(plan.spec, folder)
+        run_files.collect(plan.spec, folder)
 
 
 @contextmanager
 def run_folder(folder: Path, *, force: bool = False) -> Iterator[None]:
     """Create the run folder, or check that it is one, and keep other jobs out of it."""
     own_folder(folder, force=force)
-    with file_lock(folder / LOCK, wait=False):
+    with file_lock(folder / run_files.LOCK, wait=False):
         yield
 
 
 def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, force: bool = False, notes: Sequence[str] = ()) -> None:
     """Write the specification of a run, or check that the existing run has the same one and the same versions."""
     if fresh or not (folder / "spec.json").exists():
-        remove_run(folder)
-        save_about(
+        run_files.remove_run(folder)
+        run_files.save_about(
             folder,
-            command=command_line(),
+            command=run_files.command_line(),
             network=_configured(spec, spec.scenarios[0]).description,
             classes={name: scenarios.get(name).classes for name in spec.scenarios},
             methods=methods.descriptions(spec.methods),
@@ -108,9 +93,9 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, force: bool = Fal
         raise InputError(f"{folder} is a run with another specification ({text}): choose another --out, or --fresh")
     before, now = (
         ", ".join(f"{name} {values.get(name)}" for name in ("agop", "torch"))
-        for values in (About.load(folder).versions, versions())
+        for values in (run_files.About.load(folder).versions, run_files.versions())
     )
-    if before != now and missing(spec.cells(), folder):
+    if before != now and run_files.missing(spec.cells(), folder):
         problem = f"{folder} was started with {before}, this is {now}"
         if not force:
             raise InputError(f"{problem}: install those, start again with --fresh, or mix versions with --force")
@@ -198,8 +183,8 @@ def _write_cell(spec: RunSpec, cell: Cell, task: Task, trained: Trained, splits:
     test = every_test.first(spec.test_images)
     priors = _priors(scenario, trained, training)
     for kind, prior in priors.items():
-        prior.save(folder / (PRIOR if kind == scenario.prior else f"agop-{kind}.safetensors"))
-    write_tensors(folder / WEIGHTS, trained.model.state_dict())
+        prior.save(folder / (run_files.PRIOR if kind == scenario.prior else f"agop-{kind}.safetensors"))
+    write_tensors(folder / run_files.WEIGHTS, trained.model.state_dict())
     scores = CellScores(rows=list(_facts(spec, trained, splits, hits)))
     scores.samples[f"{spec.masks}/model/correct"] = hits[: len(test)].float()
     with warnings.catch_warnings():

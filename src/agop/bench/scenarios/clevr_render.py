@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from agop.bench.scenarios import clevr_scene
 from agop.bench.scenarios.clevr_scene import (
-    COLORS,
-    FLOOR,
-    GOLDEN_ANGLE,
     Floats,
     Ints,
     Lamp,
@@ -19,11 +17,7 @@ from agop.bench.scenarios.clevr_scene import (
     SceneObject,
     Solids,
     dot,
-    pixel_rays,
-    positive_cosine,
-    row_blocks,
     unit,
-    visible_objects,
     visible_share,
 )
 
@@ -41,12 +35,12 @@ class World:
 
     def __init__(self, objects: Sequence[SceneObject], lamps: Sequence[Lamp], samples: int) -> None:
         self.solids, self.lamps = Solids(objects, np.float32), lamps
-        colors = np.array([COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
+        colors = np.array([clevr_scene.COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
         self.albedo = colors**_GAMMA
         self.metal = np.array([each.material == "metal" for each in objects], bool)
         self.lamp_points = [lamp.points(samples).astype(np.float32) for lamp in lamps]
         number = np.arange(samples)
-        height, angle = 1 - (2 * number + 1) / samples, number * GOLDEN_ANGLE
+        height, angle = 1 - (2 * number + 1) / samples, number * clevr_scene.GOLDEN_ANGLE
         ring = np.sqrt(1 - height * height)
         sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
         self.jitter = np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
@@ -81,8 +75,8 @@ def direct_light(world: World, surface: Surface, roughness: Floats | None = None
         towards /= distance
         share = visible_share(world.solids, lamp, lamp_points, surface.points, surface.owner, surface.rays.sample)
         # An unhidden lamp's light falls with the distance and with the cosines at the lamp and the surface.
-        at_lamp = positive_cosine(unit(np.array(lamp.position, np.float32))[:, None], towards)
-        strength = share * (positive_cosine(surface.normals, towards) * at_lamp / (distance * distance + _SOFTENING))
+        at_lamp = np.maximum(dot(unit(np.array(lamp.position, np.float32))[:, None], towards), 0)
+        strength = share * (np.maximum(dot(surface.normals, towards), 0) * at_lamp / (distance * distance + _SOFTENING))
         color = np.array(lamp.color, np.float32)[:, None]
         arriving += color * strength
         if roughness is not None:
@@ -96,7 +90,7 @@ def _lobe(surface: Surface, towards: Floats, roughness: Floats) -> Floats:
     half = unit(towards - surface.rays.direction)
     square = roughness**4
     peak = dot(surface.normals, half) ** 2 * (square - 1) + 1
-    return np.asarray(square / (peak * peak) / (4 * np.maximum(positive_cosine(half, towards), 0.3) ** 2))
+    return np.asarray(square / (peak * peak) / (4 * np.maximum(dot(half, towards), 0.3) ** 2))
 
 
 def environment(direction: Floats) -> Floats:
@@ -145,7 +139,7 @@ def radiance(world: World, rays: Rays, bounces: int = 3) -> Floats:
     if bounces < 0:
         return light
     distance, target = world.solids.first_hit(rays)
-    floor, objects = target == FLOOR, target >= 0
+    floor, objects = target == clevr_scene.FLOOR, target >= 0
     if floor.any():
         surface = Surface(world.solids, rays.at(floor), distance[floor], target[floor])
         arriving, _ = direct_light(world, surface)
@@ -183,8 +177,8 @@ def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.u
     """Image (H,W,3), with rays×rays rays per pixel. The camera's frame is 3:2 for every width and height."""
     world = World(scene.objects, scene.lamps, rays * rays)
     blocks = []
-    for rows in row_blocks(width, height, rays):
-        light = radiance(world, pixel_rays(scene.camera, width, height, rows, rays, np.float32))
+    for rows in clevr_scene.row_blocks(width, height, rays):
+        light = radiance(world, clevr_scene.pixel_rays(scene.camera, width, height, rows, rays, np.float32))
         # Tone-mapped before the mean: one ray that hits a lamp's mirror image must not whiten the whole pixel.
         above = np.maximum(light - _KNEE, 0) / (1 - _KNEE)
         mapped = np.minimum(light, _KNEE) + (1 - _KNEE) * np.tanh(above)
@@ -194,7 +188,7 @@ def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.u
 
 def object_masks(scene: Scene, width: int, height: int) -> NDArray[np.bool_]:
     """Masks (objects,H,W), true where a pixel's centre shows that object."""
-    visible = visible_objects(scene.objects, scene.camera, width, height)
+    visible = clevr_scene.visible_objects(scene.objects, scene.camera, width, height)
     return np.asarray(visible == np.arange(len(scene.objects))[:, None, None])
 
 

@@ -26,11 +26,6 @@ def unit(a: Floats) -> Floats:
     return np.asarray(a / np.sqrt(dot(a, a)))
 
 
-def positive_cosine(a: Floats, b: Floats) -> Floats:
-    """Cosines (…) of the angles between unit vectors (3,…), 0 for angles above 90°."""
-    return np.maximum(dot(a, b), 0)
-
-
 SHAPES = ("cube", "sphere", "cylinder")
 # In the order of the labels.
 MATERIALS = ("metal", "rubber")

@@ -67,6 +67,11 @@ class Options:
 def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options, the fields of `Options`."""
     settings = options_of(Options, options)
+    start = "fine-tuned from ImageNet weights"
+    if not settings.fine_tunes:
+        start = "trained from scratch (no ImageNet weights given)"
+    images = f"{settings.samples:,} scenes drawn offline" if settings.data is None else "the official images"
+    recipe = _RECIPES[settings.recipe]
     return Scenario(
         "clevr-xai",
         "clevr-xai",
@@ -75,25 +80,16 @@ def clevr_xai(**options: Any) -> Scenario:
         layer=LAYERS[settings.network][0],
         backgrounds=("drawn", "official"),
         masks=KINDS,
-        recipe=_RECIPES[settings.recipe],
+        recipe=recipe,
         prior="checkpoint",
         snapshot_images=100,
         threads=2,
         black=BLACK,
         white=WHITE,
         classes=("metal", "rubber"),
-        description=_description(settings),
+        description=f"{settings.network}, {start}: {recipe}, on {images} at {settings.size}×{settings.size}.",
         configure=lambda options: clevr_xai(**options),
     )
-
-
-def _description(options: Options) -> str:
-    """A sentence for the report: network, training and data."""
-    start = (
-        "fine-tuned from ImageNet weights" if options.fine_tunes else "trained from scratch (no ImageNet weights given)"
-    )
-    images = f"{options.samples:,} scenes drawn offline" if options.data is None else "the official images"
-    return f"{options.network}, {start}: {_RECIPES[options.recipe]}, on {images} at {options.size}×{options.size}."
 
 
 def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:

@@ -56,6 +56,11 @@ class Options:
 def composite(name: str, **options: Any) -> Scenario:
     """A scenario with options, the fields of `Options`: "composite", or "composite-still" with a fixed place."""
     settings = options_of(Options, options)
+    digits, photos = "digits in Pillow's font, a stand-in for MNIST", "pink noise, a stand-in for photographs"
+    if settings.digits:
+        digits = f"digits from {Path(settings.digits).name}"
+    if settings.photos:
+        photos = f"photographs from {Path(settings.photos).name}"
     return Scenario(
         name,
         "composite",
@@ -73,21 +78,9 @@ def composite(name: str, **options: Any) -> Scenario:
         white=WHITE,
         network_name="small-resnet",
         classes=tuple(map(str, range(10))),
-        description=_description(settings),
+        description=f"SmallResNet, trained from scratch: {_RECIPE}, best of {_RECIPE.epochs} epochs, on "
+        f"{settings.samples:,} images at {settings.size}×{settings.size}: {digits}, on {photos}.",
         configure=lambda options: composite(name, **options),
-    )
-
-
-def _description(options: Options) -> str:
-    """A sentence for the report: network, training and data."""
-    digits, photos = "digits in Pillow's font, a stand-in for MNIST", "pink noise, a stand-in for photographs"
-    if options.digits:
-        digits = f"digits from {Path(options.digits).name}"
-    if options.photos:
-        photos = f"photographs from {Path(options.photos).name}"
-    return (
-        f"SmallResNet, trained from scratch: {_RECIPE}, best of {_RECIPE.epochs} epochs, on {options.samples:,} images "
-        f"at {options.size}×{options.size}: {digits}, on {photos}."
     )
 
 
