@@ -257,10 +257,7 @@ _MOST_ROTATION, _MOST_SHEAR, _MOST_STROKE = math.radians(20), 0.25, 4
 
 
 def drawn_digits(count: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (count,28,28) of digits, white on black, and labels (count,), as many of each digit.
-
-    Each is rotated, sheared and of a random weight, so that no two are alike.
-    """
+    """Distinct digits (count,28,28), white on black, rotated, sheared and of a random weight, and labels (count,)."""
     labels = np.arange(count) % 10
     glyphs = {(digit, stroke): _glyph(digit, stroke) for digit in range(10) for stroke in range(_MOST_STROKE + 1)}
     strokes = random.integers(0, _MOST_STROKE + 1, count)

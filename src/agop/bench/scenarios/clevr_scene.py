@@ -240,10 +240,7 @@ class Lamp:
     color: Point
 
     def points(self, samples: int) -> Floats:
-        """Points on the disc (3,samples,points): each ray of a pixel has its own, spread over the whole disc.
-
-        All pixels use the same points, so shadows have no noise.
-        """
+        """Points on the disc (3,samples,points), others for each ray of a pixel. All pixels share them: no noise."""
         count = -(-_POINTS // samples)
         # A sunflower spiral is even over the disc, and so is every stride through it.
         number = np.arange(samples * count)
@@ -338,10 +335,7 @@ _BLOCK = 40_000
 def pixel_rays(
     camera: Camera, width: int, height: int, rows: Ints, side: int = 1, dtype: DTypeLike = np.float64
 ) -> Rays:
-    """Rays (side²·rows·width) through some rows of an image: an even grid of side×side per pixel.
-
-    Sorted by their number within the pixel: the first rays of all pixels, then the second ones.
-    """
+    """Rays (side²·rows·width), side×side per pixel of some rows: the first rays of all pixels, then the second ones."""
     inside = (np.arange(side) + 0.5) / side
     down = (rows[:, None] + np.repeat(inside, side)[:, None, None]) / height
     across = (np.arange(width) + np.tile(inside, side)[:, None, None]) / width

@@ -206,10 +206,7 @@ def _read_chunk(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def drawn_sample(seed: int, number: int) -> tuple[int, Sample]:
-    """Index of a random scene, and a sample about one of its objects.
-
-    The object is unique in size, colour and shape: a question can name it without its material.
-    """
+    """Index of a random scene, and a sample about an object that a question can name without its material."""
     while True:
         objects = scene_objects(seed, number)
         looks = [(each.size, each.color, each.shape) for each in objects]

@@ -124,10 +124,7 @@ _photos = lru_cache(maxsize=1)(read_photos)  # the seeds of a process share the 
 
 
 def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator) -> NDArray[np.float32]:
-    """How much of each pixel a digit covers (N,size,size): at a random size, at a random place or the centre.
-
-    The brightest pixel of each digit becomes 1.
-    """
+    """How much of each pixel a digit covers (N,size,size), at most 1: of random size, at a random place or centred."""
     scale = random.uniform(_SMALLEST, _LARGEST, len(digits))
     # From the centre of the image, whose sides are at −1 and 1.
     farthest = 1 - scale * (1 - 2 * _MARGIN)

@@ -131,11 +131,8 @@ def _norm(values: Floats) -> float:
 
 
 def stratified(count: int, random: np.random.Generator) -> list[Indices]:
-    """Indices of training, validation and test images, 80/10/10, where labels alternate between two classes.
-
-    Pairs are shuffled, so every split has as many images of each class.
-    """
-    pairs = random.permutation(count // 2)
+    """Indices of training, validation and test images, 80/10/10, where labels alternate between two classes."""
+    pairs = random.permutation(count // 2)  # whole pairs: every split has as many images of each class
     order = np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
     return np.split(order, [8 * len(order) // 10, 9 * len(order) // 10])
 
