@@ -156,13 +156,11 @@ def test_visible_share_of_a_lamp_equals_testing_each_of_its_points():
     points = np.stack([*np.random.default_rng(0).uniform(-3, 3, (2, 500)), np.zeros(500)])
     sample = np.arange(500) % 4
     share = clevr_scene.visible_share(solids, lamp, lamp_points, points, np.full(500, FLOOR), sample)
-    slow = []
-    for number in range(500):
-        rays = lamp_points[:, sample[number]] - points[:, number, None]
-        centre = np.array(BALL.centre) - points[:, number]
-        close = np.linalg.norm(np.cross(rays.T, centre), axis=1) / np.linalg.norm(rays, axis=0) < BALL.radius
-        slow.append(1 - (close & (rays.T @ centre > 0)).mean())
-    np.testing.assert_allclose(share, slow)
+    rays = lamp_points[:, sample] - points[:, :, None]
+    centre = np.array(BALL.centre)[:, None, None] - points[:, :, None]
+    apart = np.linalg.norm(np.cross(rays, centre, axis=0), axis=0) / np.linalg.norm(rays, axis=0)
+    hidden = (apart < BALL.radius) & ((rays * centre).sum(axis=0) > 0)
+    np.testing.assert_allclose(share, 1 - hidden.mean(axis=1))
     assert ((share > 0) & (share < 1)).any()
     assert (share == 0).any()
 
@@ -176,13 +174,10 @@ def test_mask_of_a_lone_ball_solves_the_quadratic(width, height):
     right /= np.linalg.norm(right)
     up = np.cross(right, forward)
     half = np.tan(np.radians(49.1 / 2))
-    expected = np.zeros((height, width), bool)
-    for row in range(height):
-        for column in range(width):
-            x, y = 2 * (column + 0.5) / width - 1, 1 - 2 * (row + 0.5) / height
-            ray = forward + half * x * right + half / 1.5 * y * up
-            along = (ball - camera) @ ray
-            expected[row, column] = along**2 - ray @ ray * ((ball - camera) @ (ball - camera) - BALL.radius**2) > 0
+    rows, columns = np.mgrid[:height, :width][..., None] + 0.5
+    rays = forward + half * (2 * columns / width - 1) * right + half / 1.5 * (1 - 2 * rows / height) * up
+    along, distance = rays @ (ball - camera), np.linalg.norm(ball - camera)
+    expected = along**2 - (rays * rays).sum(axis=-1) * (distance**2 - BALL.radius**2) > 0
     mask = object_masks(alone(BALL), width, height)
     assert mask.shape == (1, height, width)
     assert expected.any()

@@ -477,21 +477,6 @@ def test_images_labels_and_masks_belong_together(random_dataset):
     assert np.array_equal(validation.others["single_object"], random_dataset.masks["single_object"][rows])
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"network": "resnet81"}, UnknownNameError, "did you mean 'resnet18'"),
-        ({"recipe": "shrot"}, UnknownNameError, "did you mean 'short'"),
-        ({"network": "efficientnet-lite0", "weights": "x.pth"}, InputError, "has its own weights"),
-        ({"samples": 3}, InputError, "samples is 3"),
-        ({"sampels": 30}, UnknownNameError, "did you mean 'samples'"),
-    ],
-)
-def test_wrong_options_raise(options, error, message):
-    with pytest.raises(error, match=message):
-        get("clevr-xai").with_options(options)
-
-
 QUICK = ("bench", "clevr-xai", "--quick", "--metric", "iou", "--metric", "energy", "--metric", "deletion")
 METHODS = ("vanilla", "agop-global", "agop-global@training", "mean-mask")
 SELECTED = [word for method in METHODS for word in ("--method", method)]
