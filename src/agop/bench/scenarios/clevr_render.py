@@ -8,18 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agop.bench.scenarios import clevr_scene
-from agop.bench.scenarios.clevr_scene import (
-    Floats,
-    Ints,
-    Lamp,
-    Rays,
-    Scene,
-    SceneObject,
-    Solids,
-    dot,
-    unit,
-    visible_share,
-)
+from agop.bench.scenarios.clevr_scene import Floats, Ints, Lamp, Rays, Scene, SceneObject, Solids, dot, unit
 
 # CLEVR uses its colour values as linear light, which looks pale. As sRGB (2.2) they look dark. With an exponent in
 # between, all eight colours are easy to distinguish.
@@ -69,11 +58,12 @@ _FLOOR_GLOW, _OBJECT_GLOW = 0.30, 0.35
 def direct_light(world: World, surface: Surface, roughness: Floats | None = None) -> tuple[Floats, Floats]:
     """Linear light (3,N) from the lamps, and their highlights (3,N) for a roughness (N,), 0 without one."""
     arriving, highlights = np.zeros_like(surface.points), np.zeros_like(surface.points)
+    hits = surface.points, surface.owner, surface.rays.sample
     for lamp, lamp_points in zip(world.lamps, world.lamp_points, strict=True):
         towards = np.array(lamp.position, np.float32)[:, None] - surface.points
         distance = np.sqrt(dot(towards, towards))
         towards /= distance
-        share = visible_share(world.solids, lamp, lamp_points, surface.points, surface.owner, surface.rays.sample)
+        share = clevr_scene.visible_share(world.solids, lamp, lamp_points, *hits)
         # An unhidden lamp's light falls with the distance and with the cosines at the lamp and the surface.
         at_lamp = np.maximum(dot(unit(np.array(lamp.position, np.float32))[:, None], towards), 0)
         strength = share * (np.maximum(dot(surface.normals, towards), 0) * at_lamp / (distance * distance + _SOFTENING))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8
 from agop.bench.scenarios import base
@@ -147,11 +147,10 @@ def _splits(
     images: Floats, labels: Indices, truths: Mapping[str, NDArray[Any]], main: str, parts: Sequence[Indices]
 ) -> Splits:
     """The splits of the images (N,S,S). `truths` are masks (N,S,S) by kind, `main` is the kind in `Split.masks`."""
-
-    def grey(values: Floats) -> Tensor:
-        return torch.from_numpy(values).float()[:, None]
-
-    train, validation, test = (selected(part, images, labels, truths, main, grey) for part in parts)
+    train, validation, test = (
+        selected(part, images, labels, truths, main, lambda values: torch.from_numpy(values).float()[:, None])
+        for part in parts
+    )
     return train, validation, test
 
 
