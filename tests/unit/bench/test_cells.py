@@ -64,10 +64,13 @@ def entry(parts):
 def test_names_resolve_to_methods_layers_priors_and_baselines(entry, parts):
     _, training, priors, _ = parts
     assert entry("vanilla").method.name == "vanilla"
-    assert entry("gradcam").layer == "layer4"
-    assert entry("gradcam@layer2").layer == "layer2"
-    assert entry("activation-norm").layer is None
-    assert entry("activation-norm@layer1").layer == "layer1"
+    layers = {
+        "gradcam": "layer4",
+        "gradcam@layer2": "layer2",
+        "activation-norm": None,
+        "activation-norm@layer1": "layer1",
+    }
+    assert {name: entry(name).layer for name in layers} == layers
     own = entry("gradcam:layer=layer3")
     assert (own.method.layer, own.layer) == ("layer3", None)
     assert entry("integrated-gradients:steps=7@black").method.steps == 7
@@ -88,10 +91,8 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entry, parts):
 
 
 def test_methods_with_a_prior_take_their_references_from_it(entry):
-    for name in ("agop-weighted", "agop-weighted@training", "agop@layer2"):
-        assert entry(name).references_from_prior
-    for name in ("vanilla", "expected-gradients", "gradcam@layer2"):
-        assert not entry(name).references_from_prior
+    assert all(entry(name).references_from_prior for name in ("agop-weighted", "agop-weighted@training", "agop@layer2"))
+    assert not any(entry(name).references_from_prior for name in ("vanilla", "expected-gradients", "gradcam@layer2"))
 
 
 @pytest.mark.parametrize(
@@ -193,14 +194,16 @@ def test_a_network_that_ignores_its_input_is_reported_as_not_learned(tmp_path, s
     scenario("dead", small_splits, dead_network, "conv3", recipe=recipe, learned=0.9)
     methods = ("vanilla", "gradcam", "agop-global", "agop-weighted")
     folder = cell_of(tmp_path, "dead", methods, ("iou", "deletion"), epochs=2, restarts=1)
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    rows, steps = (
+        [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        for name in ("rows.jsonl", "convergence.jsonl")
+    )
     values = {(row["method"], row["metric"]): row for row in rows}
     assert values["model", "learned"]["value"] == 0
     assert values["model", "attempts"]["value"] == 2
     for method in ("agop-global", "agop-weighted"):
         assert values[method, "iou"]["value"] is None
         assert "diag(M) is zero" in next(iter(values[method, "iou"]["undefined"]))
-    steps = [json.loads(line) for line in (folder / "convergence.jsonl").read_text().splitlines()]
     assert {row["method"] for row in steps} == {"model"}
 
 

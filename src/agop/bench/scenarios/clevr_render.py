@@ -71,16 +71,13 @@ def direct_light(world: World, surface: Surface, roughness: Floats | None = None
         arriving += color * strength
         if roughness is not None:
             # The highlight of a large lamp looks like that of a small lamp on a rougher surface.
-            highlights += color * (strength * _lobe(surface, towards, roughness + lamp.radius / (2 * distance)))
+            square = (roughness + lamp.radius / (2 * distance)) ** 4
+            half = unit(towards - surface.rays.direction)
+            peak = dot(surface.normals, half) ** 2 * (square - 1) + 1
+            # GGX lobe: the share of the light that the surface reflects back along its rays.
+            lobe = square / (peak * peak) / (4 * np.maximum(dot(half, towards), 0.3) ** 2)
+            highlights += color * (strength * lobe)
     return arriving, highlights
-
-
-def _lobe(surface: Surface, towards: Floats, roughness: Floats) -> Floats:
-    """GGX lobe (N,): share of the light from directions (3,N) that the surface reflects back along its rays."""
-    half = unit(towards - surface.rays.direction)
-    square = roughness**4
-    peak = dot(surface.normals, half) ** 2 * (square - 1) + 1
-    return np.asarray(square / (peak * peak) / (4 * np.maximum(dot(half, towards), 0.3) ** 2))
 
 
 def environment(direction: Floats) -> Floats:
