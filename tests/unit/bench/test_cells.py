@@ -64,13 +64,10 @@ def entry(parts):
 def test_names_resolve_to_methods_layers_priors_and_baselines(entry, parts):
     _, training, priors, _ = parts
     assert entry("vanilla").method.name == "vanilla"
-    layers = {
-        "gradcam": "layer4",
-        "gradcam@layer2": "layer2",
-        "activation-norm": None,
-        "activation-norm@layer1": "layer1",
-    }
-    assert {name: entry(name).layer for name in layers} == layers
+    assert entry("gradcam").layer == "layer4"
+    assert entry("gradcam@layer2").layer == "layer2"
+    assert entry("activation-norm").layer is None
+    assert entry("activation-norm@layer1").layer == "layer1"
     own = entry("gradcam:layer=layer3")
     assert (own.method.layer, own.layer) == ("layer3", None)
     assert entry("integrated-gradients:steps=7@black").method.steps == 7
@@ -194,16 +191,14 @@ def test_a_network_that_ignores_its_input_is_reported_as_not_learned(tmp_path, s
     scenario("dead", small_splits, dead_network, "conv3", recipe=recipe, learned=0.9)
     methods = ("vanilla", "gradcam", "agop-global", "agop-weighted")
     folder = cell_of(tmp_path, "dead", methods, ("iou", "deletion"), epochs=2, restarts=1)
-    rows, steps = (
-        [json.loads(line) for line in (folder / name).read_text().splitlines()]
-        for name in ("rows.jsonl", "convergence.jsonl")
-    )
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     values = {(row["method"], row["metric"]): row for row in rows}
     assert values["model", "learned"]["value"] == 0
     assert values["model", "attempts"]["value"] == 2
     for method in ("agop-global", "agop-weighted"):
         assert values[method, "iou"]["value"] is None
         assert "diag(M) is zero" in next(iter(values[method, "iou"]["undefined"]))
+    steps = [json.loads(line) for line in (folder / "convergence.jsonl").read_text().splitlines()]
     assert {row["method"] for row in steps} == {"model"}
 
 

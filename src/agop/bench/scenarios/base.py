@@ -257,7 +257,7 @@ _MOST_ROTATION, _MOST_SHEAR, _MOST_STROKE = math.radians(20), 0.25, 4
 
 
 def drawn_digits(count: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Distinct digits (count,28,28), white on black, rotated, sheared and of a random weight, and labels (count,)."""
+    """Digits (count,28,28), white on black, as many of each, and labels (count,). Rotation, shear and weight vary."""
     labels = np.arange(count) % 10
     glyphs = {(digit, stroke): _glyph(digit, stroke) for digit in range(10) for stroke in range(_MOST_STROKE + 1)}
     strokes = random.integers(0, _MOST_STROKE + 1, count)
