@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agop.bench.scenarios import clevr_scene
+import agop.bench.scenarios.clevr_scene as geometry
 from agop.bench.scenarios.clevr_scene import Floats, Ints, Lamp, Rays, Scene, SceneObject, Solids, dot, unit
 
 # CLEVR uses its colour values as linear light, which looks pale. As sRGB (2.2) they look dark. With an exponent in
@@ -24,12 +24,12 @@ class World:
 
     def __init__(self, objects: Sequence[SceneObject], lamps: Sequence[Lamp], samples: int) -> None:
         self.solids, self.lamps = Solids(objects, np.float32), lamps
-        colors = np.array([clevr_scene.COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
+        colors = np.array([geometry.COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
         self.albedo = colors**_GAMMA
         self.metal = np.array([each.material == "metal" for each in objects], bool)
         self.lamp_points = [lamp.points(samples).astype(np.float32) for lamp in lamps]
         number = np.arange(samples)
-        height, angle = 1 - (2 * number + 1) / samples, number * clevr_scene.GOLDEN_ANGLE
+        height, angle = 1 - (2 * number + 1) / samples, number * geometry.GOLDEN_ANGLE
         ring = np.sqrt(1 - height * height)
         sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
         self.jitter = np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
@@ -63,7 +63,7 @@ def direct_light(world: World, surface: Surface, roughness: Floats | None = None
         towards = np.array(lamp.position, np.float32)[:, None] - surface.points
         distance = np.sqrt(dot(towards, towards))
         towards /= distance
-        share = clevr_scene.visible_share(world.solids, lamp, lamp_points, *hits)
+        share = geometry.visible_share(world.solids, lamp, lamp_points, *hits)
         # An unhidden lamp's light falls with the distance and with the cosines at the lamp and the surface.
         at_lamp = np.maximum(dot(unit(np.array(lamp.position, np.float32))[:, None], towards), 0)
         strength = share * (np.maximum(dot(surface.normals, towards), 0) * at_lamp / (distance * distance + _SOFTENING))
@@ -126,7 +126,7 @@ def radiance(world: World, rays: Rays, bounces: int = 3) -> Floats:
     if bounces < 0:
         return light
     distance, target = world.solids.first_hit(rays)
-    floor, objects = target == clevr_scene.FLOOR, target >= 0
+    floor, objects = target == geometry.FLOOR, target >= 0
     if floor.any():
         surface = Surface(world.solids, rays.at(floor), distance[floor], target[floor])
         arriving, _ = direct_light(world, surface)
@@ -164,8 +164,8 @@ def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.u
     """Image (H,W,3), with rays×rays rays per pixel. The camera's frame is 3:2 for every width and height."""
     world = World(scene.objects, scene.lamps, rays * rays)
     blocks = []
-    for rows in clevr_scene.row_blocks(width, height, rays):
-        light = radiance(world, clevr_scene.pixel_rays(scene.camera, width, height, rows, rays, np.float32))
+    for rows in geometry.row_blocks(width, height, rays):
+        light = radiance(world, geometry.pixel_rays(scene.camera, width, height, rows, rays, np.float32))
         # Tone-mapped before the mean: one ray that hits a lamp's mirror image must not whiten the whole pixel.
         above = np.maximum(light - _KNEE, 0) / (1 - _KNEE)
         mapped = np.minimum(light, _KNEE) + (1 - _KNEE) * np.tanh(above)
@@ -175,7 +175,7 @@ def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.u
 
 def object_masks(scene: Scene, width: int, height: int) -> NDArray[np.bool_]:
     """Masks (objects,H,W), true where a pixel's centre shows that object."""
-    visible = clevr_scene.visible_objects(scene.objects, scene.camera, width, height)
+    visible = geometry.visible_objects(scene.objects, scene.camera, width, height)
     return np.asarray(visible == np.arange(len(scene.objects))[:, None, None])
 
 

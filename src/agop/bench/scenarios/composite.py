@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+import agop.bench.scenarios.base as scenario
 from agop.bench.networks import SmallResNet
-from agop.bench.scenarios import base
 from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.errors import InputError
 from agop.images.datasets import read_digits, read_photos
 
 Bytes = NDArray[np.uint8]
-Parts = Sequence[base.Indices]
+Parts = Sequence[scenario.Indices]
 BACKGROUNDS = ("photos", "pink-noise")
 _FEWEST = 100
 # The digit's box relative to the side of the image, and the margin in a box that may be outside the image.
@@ -98,13 +98,13 @@ def _make(options: Options, moving: bool, background: str, seed: int, masks: str
     return train, validation, test
 
 
-def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, base.Indices]:
+def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, scenario.Indices]:
     """Digits (N,28,28) and labels (N,). Digits in different splits are different."""
     if options.digits is None:
-        pool, labels = base.drawn_digits(min(options.samples, _DRAWN), random)
+        pool, labels = scenario.drawn_digits(min(options.samples, _DRAWN), random)
     else:
         pool, labels = read_digits(Path(options.digits))
-    chosen = base.shared_out(len(labels), parts, random)
+    chosen = scenario.shared_out(len(labels), parts, random)
     return pool[chosen], labels[chosen].astype(np.int64)
 
 
@@ -114,9 +114,9 @@ def _backgrounds(name: str, options: Options, parts: Parts, random: np.random.Ge
         if options.photos is None:
             raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
         photos = _photos(Path(options.photos), options.size, options.samples)
-        return photos[base.shared_out(len(photos), parts, random)]
-    brightness = base.pink_noise(options.samples, options.size, random)[..., None]
-    hues = base.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
+        return photos[scenario.shared_out(len(photos), parts, random)]
+    brightness = scenario.pink_noise(options.samples, options.size, random)[..., None]
+    hues = scenario.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
     return _bytes(128 + 45 * brightness + 15 * hues.transpose(0, 2, 3, 1))
 
 

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import agop.bench.scenarios.base as scenario
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8
-from agop.bench.scenarios import base
-from agop.bench.scenarios.base import Indices, Recipe, Scenario, Splits, register, selected
+from agop.bench.scenarios.base import Indices, Recipe, Scenario, Splits, register, registry, selected
 from agop.errors import InputError
 from agop.images.datasets import read_photos
 
@@ -195,7 +195,7 @@ def xai_tris(scenario: str = "linear", background: str = "uncorrelated", seed: i
         >>> train, validation, test = agop.bench.scenarios.xai_tris("xor", "correlated", seed=1)
         >>> agop.metrics.energy(agop.explain(model, test.images, "vanilla"), test.masks).mean()
     """
-    return base.registry.get(scenario).splits(background, seed, masks)
+    return registry.get(scenario).splits(background, seed, masks)
 
 
 def _make(task: str, background: str, seed: int, masks: str) -> Splits:
@@ -274,13 +274,13 @@ class Options:
     samples: int = 10_000
 
     def __post_init__(self) -> None:
-        if self.samples < 2 * base.FEWEST or self.samples % 2:
-            raise InputError(f"samples is {self.samples}: pass an even number, {2 * base.FEWEST} or more")
+        if self.samples < 2 * scenario.FEWEST or self.samples % 2:
+            raise InputError(f"samples is {self.samples}: pass an even number, {2 * scenario.FEWEST} or more")
 
 
 def xai_tris_64(task: str, **options: Any) -> Scenario:
     """A scenario with options, the fields of `Options`."""
-    settings, recipe = base.options_of(Options, options), _RECIPES[task]
+    settings, recipe = scenario.options_of(Options, options), _RECIPES[task]
     photos = "pink noise is a stand-in for photographs"
     if settings.photos:
         photos = f"photographs from {Path(settings.photos).name}"
@@ -323,9 +323,9 @@ def _background(name: str, options: Options, parts: list[Indices], random: np.ra
         if options.photos is None:
             raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
         photos = _grey_photos(Path(options.photos), options.samples)
-        return photos[base.shared_out(len(photos), parts, random)]
+        return photos[scenario.shared_out(len(photos), parts, random)]
     if name == "pink-noise":
-        return base.pink_noise(options.samples, _SIDE, random)
+        return scenario.pink_noise(options.samples, _SIDE, random)
     noise = random.standard_normal((options.samples, _SIDE, _SIDE), dtype=np.float32)
     return noise if name == "white" else smoothed(noise, _BACKGROUND_SIGMA)
 
