@@ -7,10 +7,7 @@ from PIL import Image
 
 WIDTH, HEIGHT = 48, 32
 # Mask colours (sRGB), one per object of a scene.
-COLOURS = [
-    (201, 17, 90), (12, 240, 33), (77, 77, 250), (250, 200, 10), (0, 130, 140), (255, 0, 255), (255, 255, 255),
-    (0, 255, 255), (120, 0, 0), (0, 0, 120),
-]  # fmt: skip
+COLOURS = [(201, 17, 90), (12, 240, 33), (77, 77, 250), (250, 200, 10), (0, 130, 140)]
 BACKGROUND = (64, 64, 64)
 LOOKS = [f"small {color} cube" for color in ("red", "blue", "green", "gray", "cyan")]
 # Materials (metal or rubber) of each scene's objects: metal dominates two scenes, rubber two, neither the other.
@@ -66,40 +63,33 @@ def official_question(index, scene, queried=0):
     }  # fmt: skip
 
 
-def write_release(folder, scenes, questions):
-    """Write the files of scenes (record, image (H,W,C), object masks (objects,H,W)) and questions about them."""
-    for part in ("images", "masks", "single_object", "all_objects"):
-        path = folder / (part if part in ("images", "masks") else f"ground_truth_simple_questions_{part}")
-        path.mkdir(parents=True)
-    for scene, image, masks in scenes:
-        Image.fromarray(image).save(folder / "images" / scene["image_filename"])
-        mask_image = np.full((*masks.shape[1:], 3), BACKGROUND, np.uint8)
-        for mask, colour in zip(masks, COLOURS, strict=False):
-            mask_image[mask] = colour
-        Image.fromarray(mask_image).save(folder / "masks" / scene["mask_filename"])
-    masks_of = {scene["image_filename"]: masks for scene, _, masks in scenes}
-    for question in questions:
-        masks, queried = masks_of[question["image_filename"]], question["program"][-2]["_output"]
-        for kind, mask in (("single_object", masks[queried]), ("all_objects", masks.any(axis=0))):
-            np.save(truth_file(folder, kind, question["question_index"]), pillow_at_128(mask))
-    write(folder, "scenes", [scene for scene, _, _ in scenes])
-    write(folder, "simple_questions", questions)
-
-
 def write_official(folder, materials=SCENES, asked=QUESTIONS):
     """Write scenes of random pixels, questions about the material of their first object, and one about a colour."""
+    for kind in ("single_object", "all_objects"):
+        truth_file(folder, kind, 0).parent.mkdir(parents=True)
+        truth_file(folder, kind, 0).with_name("stats.json").write_text("{")
+    (folder / "images").mkdir()
+    (folder / "masks").mkdir()
     random, names = np.random.default_rng(0), {"m": "metal", "r": "rubber"}
     scenes = []
     for index, letters in materials.items():
         objects = [official_object(*look) for look in zip(LOOKS, map(names.get, letters), COLOURS, strict=False)]
+        scenes.append(official_scene(index, objects))
         pixels = random.integers(0, 256, (HEIGHT, WIDTH, 4), dtype=np.uint8)
-        scenes.append((official_scene(index, objects), pixels, object_masks(len(objects))))
-    write_release(folder, scenes, [official_question(index, scenes[scene][0]) for index, scene in asked.items()])
-    about_colour = official_question(3, scenes[3][0])
+        Image.fromarray(pixels).save(folder / "images" / name(index))
+        mask_image = np.full((HEIGHT, WIDTH, 3), BACKGROUND, np.uint8)
+        for mask, colour in zip(object_masks(len(objects)), COLOURS, strict=False):
+            mask_image[mask] = colour
+        Image.fromarray(mask_image).save(folder / "masks" / name(index))
+    write(folder, "scenes", scenes)
+    questions = [official_question(index, scenes[scene]) for index, scene in asked.items()]
+    for index, scene in asked.items():
+        masks = object_masks(len(scenes[scene]["objects"]))
+        for kind, mask in (("single_object", masks[0]), ("all_objects", masks.any(axis=0))):
+            np.save(truth_file(folder, kind, index), pillow_at_128(mask))
+    about_colour = official_question(3, scenes[3]) | {"answer": "red"}
     about_colour["program"][-1] |= {"type": "query_color", "_output": "red"}
-    write(folder, "simple_questions", [*read(folder, "simple_questions"), about_colour | {"answer": "red"}])
-    for kind in ("single_object", "all_objects"):
-        truth_file(folder, kind, 0).with_name("stats.json").write_text("{")
+    write(folder, "simple_questions", [*questions, about_colour])
 
 
 def object_masks(count):

@@ -12,10 +12,6 @@ import torch
 from matplotlib.figure import Figure
 
 import agop
-from agop.images.overlays import heat, top_value
-from agop.images.overlays import overlay as map_over_image
-
-__all__ = ["heat", "map_over_image", "top_value"]  # the rule of all pictures
 
 NUMBERS = np.random.default_rng(0)
 IMAGE = torch.from_numpy(NUMBERS.random((3, 6, 9)))

@@ -125,9 +125,8 @@ class _Block(torch.autograd.Function):
         """Maps (S,D,h,w,N) with weights (S,D,C,2,2) and biases (S,D). `outputs` gets the convolution's gradient."""
         networks, channels, height, width, samples = x.shape
         padded = functional.pad(x, (0, 0, 1, 1, 1, 1))
-        patches = torch.stack([padded[part] for part in _parts(height, width)], dim=2).reshape(
-            networks, channels * 4, -1
-        )
+        parts = torch.stack([padded[part] for part in _parts(height, width)], dim=2)
+        patches = parts.reshape(networks, channels * 4, -1)
         size = ((height + 1) // 2, (width + 1) // 2)
         values = torch.baddbmm(bias[:, :, None], weight.flatten(2), patches)
         a, b, c, d = values.reshape(networks, -1, 4, *size, samples).unbind(2)

@@ -191,14 +191,9 @@ def select(kind: str, names: Names, known: Sequence[str], default: Names = None)
 
 
 def _spec(
-    benchmark: str,
-    method: Names,
-    metric: Names,
-    *,
-    variants: Sequence[str] = (),
-    without: Sequence[str] = _PARTS_OF_AGOP,
-    **fields: Any,
-) -> RunSpec:
+    benchmark: str, method: Names, metric: Names, *, variants: Sequence[str] = (),
+    without: Sequence[str] = _PARTS_OF_AGOP, **fields: Any,
+) -> RunSpec:  # fmt: skip
     """The specification with the named methods and metrics; by default all methods but `without`, and `variants`."""
     # A bench's priors have no sketch.
     own = [name for name in methods.names() if "sketch" not in methods.get(name).prior_parts]

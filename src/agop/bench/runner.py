@@ -20,8 +20,7 @@ from agop import methods, metrics
 from agop.bench import scenarios
 from agop.bench.plans import BASELINES, Plan
 from agop.bench.scenarios import Scenario, Split
-from agop.bench.scenarios.base import Splits
-from agop.bench.training import CHECKPOINT, StackOfOne, Task, Trained, stack_key, train
+from agop.bench.training import CHECKPOINT, StackOfOne, Task, TrainingRun, stack_key, train
 from agop.errors import AGOPWarning, FileError, InputError, warn
 from agop.evaluation.grid import METRICS, cell_scores, make_grids, means_over_cells
 from agop.evaluation.scoring import Entry, accuracy, correct, score, summary
@@ -36,23 +35,8 @@ from agop.model.prepare import prepare
 from agop.prior.agop import AGOP
 from agop.prior.collect import fit
 from agop.processes import progress_bar, run_tasks
-from agop.report.folder import (
-    LOCK,
-    PRIOR,
-    SHOWN,
-    WEIGHTS,
-    About,
-    Cell,
-    Row,
-    RunSpec,
-    collect,
-    command_line,
-    missing,
-    remove_run,
-    row,
-    save_about,
-    versions,
-)
+from agop.report import folder as run_files
+from agop.report.folder import SHOWN, Cell, Row, RunSpec, row
 
 # Beyond that many networks, training together gains nothing more per network.
 _MOST_TOGETHER = 16
@@ -74,27 +58,27 @@ def run(plan: Plan, folder: Path, jobs: int, *, fresh: bool = False, force: bool
     with run_folder(folder, force=force):
         begin(plan.spec, folder, fresh=fresh, force=force, notes=plan.notes)
         plan.prepare(jobs)
-        unfinished = missing(plan.spec.cells(), folder)
+        unfinished = run_files.missing(plan.spec.cells(), folder)
         if unfinished:
             _compute(plan.spec, unfinished, folder, jobs)
-        collect(plan.spec, folder)
+        run_files.collect(plan.spec, folder)
 
 
 @contextmanager
 def run_folder(folder: Path, *, force: bool = False) -> Iterator[None]:
     """Create the run folder, or check that it is one, and keep other jobs out of it."""
     own_folder(folder, force=force)
-    with file_lock(folder / LOCK):
+    with file_lock(folder / run_files.LOCK):
         yield
 
 
 def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, force: bool = False, notes: Sequence[str] = ()) -> None:
     """Write the specification of a run, or check that the existing run has the same one and the same versions."""
     if fresh or not (folder / "spec.json").exists():
-        remove_run(folder)
-        save_about(
+        run_files.remove_run(folder)
+        run_files.save_about(
             folder,
-            command=command_line(),
+            command=run_files.command_line(),
             network=_configured(spec, spec.scenarios[0]).description,
             classes={name: scenarios.get(name).classes for name in spec.scenarios},
             methods=methods.descriptions(spec.methods),
@@ -108,9 +92,9 @@ def begin(spec: RunSpec, folder: Path, *, fresh: bool = False, force: bool = Fal
         raise InputError(f"{folder} is a run with another specification ({text}): choose another --out, or --fresh")
     before, now = (
         ", ".join(f"{name} {values.get(name)}" for name in ("agop", "torch"))
-        for values in (About.load(folder).versions, versions())
+        for values in (run_files.About.load(folder).versions, run_files.versions())
     )
-    if before != now and missing(spec.cells(), folder):
+    if before != now and run_files.missing(spec.cells(), folder):
         problem = f"{folder} was started with {before}, this is {now}"
         if not force:
             raise InputError(f"{problem}: install those, start again with --fresh, or mix versions with --force")
@@ -168,10 +152,10 @@ def run_cells(spec: RunSpec, folder: Path, cells: Sequence[Cell], progress: Prog
         tasks.append(Task(scenario, cell.seed, training, validation, part, watch))
     networks = train(tasks, spec.epochs, lambda done: progress(_TRAINING * done), spec.restarts)
     share = (1 - _TRAINING) / len(cells)
-    for place, (cell, task, trained, splits) in enumerate(zip(cells, tasks, networks, data, strict=True)):
-        _write_cell(spec, cell, task, trained, splits, _shifted(progress, _TRAINING + share * place, share))
+    for place, (cell, trained, (_, _, test)) in enumerate(zip(cells, networks, data, strict=True)):
+        _write_cell(spec, cell, trained, test, _shifted(progress, _TRAINING + share * place, share))
         finished = folder / "cells" / cell.name
-        task.folder.rename(finished)
+        trained.task.folder.rename(finished)
         (finished / CHECKPOINT).unlink(missing_ok=True)
 
 
@@ -191,16 +175,16 @@ def _snapshot_rows(validation: Split, images: int, signed: bool, model: nn.Modul
     return result
 
 
-def _write_cell(spec: RunSpec, cell: Cell, task: Task, trained: Trained, splits: Splits, progress: Progress) -> None:
+def _write_cell(spec: RunSpec, cell: Cell, trained: TrainingRun, every_test: Split, progress: Progress) -> None:
     """Explain and score a trained network, and write every file of its cell."""
-    scenario, folder, (training, _, every_test) = task.scenario, task.folder, splits
+    scenario, folder, training = trained.task.scenario, trained.task.folder, trained.task.training
     hits = correct(trained.model, every_test.images, every_test.labels)
     test = every_test.first(spec.test_images)
-    priors = _priors(scenario, trained, training)
+    priors = _priors(trained)
     for kind, prior in priors.items():
-        prior.save(folder / (PRIOR if kind == scenario.prior else f"agop-{kind}.safetensors"))
-    write_tensors(folder / WEIGHTS, trained.model.state_dict())
-    scores = CellScores(rows=list(_facts(spec, trained, splits, hits)))
+        prior.save(folder / (run_files.PRIOR if kind == scenario.prior else f"agop-{kind}.safetensors"))
+    write_tensors(folder / run_files.WEIGHTS, trained.model.state_dict())
+    scores = CellScores(rows=list(_facts(spec, trained, hits)))
     scores.samples[f"{spec.masks}/model/correct"] = hits[: len(test)].float()
     with warnings.catch_warnings():
         # The paper's GradCAM map is coarse on purpose.
@@ -229,34 +213,36 @@ def _write_cell(spec: RunSpec, cell: Cell, task: Task, trained: Trained, splits:
                 number += 1
                 progress(share * number / (len(spec.methods) + len(spec.sensitivity)))
         if scenario.grids:
-            _add_grid_scores(scores, spec.metrics, task, entries, model, splits, _shifted(progress, share, 1 - share))
+            on_grids = _shifted(progress, share, 1 - share)
+            _add_grid_scores(scores, spec.metrics, trained.task, entries, model, every_test, on_grids)
     shown = test.first(SHOWN)
     pictures = pixels(shown.images, scenario.black, scenario.white)
     gallery(trained.model, shown.images, pictures, shown.by_kind(spec.masks), scores.maps, shown.labels).save(folder)
     scores.write(folder, cell, trained.noted)
 
 
-def _priors(scenario: Scenario, trained: Trained, training: Split) -> dict[str, AGOP]:
+def _priors(trained: TrainingRun) -> dict[str, AGOP]:
     """The prior collected while training and, if the scenario uses it, the one of the final checkpoint.
 
     The prior of a network with random weights counts all samples: it predicts few of them correctly.
     """
-    batches = list(zip(torch.split(training.images, 64), torch.split(training.labels, 64), strict=True))
-    if trained.prior is None:
-        return {scenario.prior: fit(trained.model, batches, only_correct=False, per_class=True, progress=False)}
-    if scenario.prior == "training":
-        return {"training": trained.prior}
-    return {"training": trained.prior, "checkpoint": fit(trained.model, batches, per_class=True, progress=False)}
+    data, kind, prior = trained.task.training, trained.task.scenario.prior, trained.prior
+    batches = list(zip(torch.split(data.images, 64), torch.split(data.labels, 64), strict=True))
+    if prior is None:
+        return {kind: fit(trained.model, batches, only_correct=False, per_class=True, progress=False)}
+    if kind == "training":
+        return {"training": prior}
+    return {"training": prior, "checkpoint": fit(trained.model, batches, per_class=True, progress=False)}
 
 
-def _facts(spec: RunSpec, trained: Trained, splits: Splits, hits: Tensor) -> Iterator[Row]:
+def _facts(spec: RunSpec, trained: TrainingRun, hits: Tensor) -> Iterator[Row]:
     """Accuracy on all test data, what the attempts to train gave, and the share of pixels in each kind of mask."""
-    training, validation, _ = splits
+    training, attempts = trained.task.training, trained.attempts
     facts = [("accuracy", float(hits.double().mean()), len(hits))]
     if spec.restarts is not None:
         facts += [
-            ("first_accuracy", trained.attempts[0], len(validation)),
-            ("attempts", len(trained.attempts), 1),
+            ("first_accuracy", attempts[0], len(trained.task.validation)),
+            ("attempts", len(attempts), 1),
             ("learned", float(trained.learned), 1),
         ]
     for fact in facts:
@@ -268,13 +254,12 @@ def _facts(spec: RunSpec, trained: Trained, splits: Splits, hits: Tensor) -> Ite
 
 def _add_grid_scores(
     scores: CellScores, names: Sequence[str], task: Task, entries: Mapping[str, Entry], model: nn.Module,
-    splits: Splits, progress: Progress,
+    test: Split, progress: Progress,
 ) -> None:  # fmt: skip
     """Score the methods on grids by those of the run's metrics that grids have.
 
     If the test images don't suffice for one grid, the rows have no value: a bench must not fail after the training.
     """
-    training, _, test = splits
     metrics_of_grids = {kind: [name for name in known if name in names] for kind, known in METRICS.items()}
     # Not the controls that are one map for every image: they have the size of one image.
     own = {name: entry for name, entry in entries.items() if name not in FIXED_MAPS}
@@ -285,7 +270,7 @@ def _add_grid_scores(
         for name in own:
             scores.skip(name, metrics_of_grids, _TOO_FEW, count)
         return
-    for number, parts in enumerate(cell_scores(model, grids, own.items(), references=training.images), 1):
+    for number, parts in enumerate(cell_scores(model, grids, own.items(), references=task.training.images), 1):
         result = means_over_cells(parts)
         chosen = {kind: {name: result.scores[kind][name] for name in own} for kind, own in metrics_of_grids.items()}
         scores.add_scores(replace(result, scores=chosen))

@@ -27,7 +27,7 @@ from agop.auditing.regions import Box, overlap
 from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
 from agop.bench.runner import run_folder
-from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario
+from agop.bench.scenarios.base import Recipe, Scenario
 from agop.bench.scenarios.planted import KINDS, PREVALENCES, STRENGTHS, Case, PlantedTask, Source, planted_task
 from agop.bench.training import Task, train
 from agop.errors import InputError
@@ -71,7 +71,7 @@ class Detection:
 
 
 @dataclass(frozen=True)
-class ModelResult:
+class ModelResult(Case):
     """One model: its plant, how much it uses it, and what each detector says.
 
     `drop` is the accuracy that the model loses if the images of the target class lose the plant and those of other
@@ -80,10 +80,6 @@ class ModelResult:
     P(class) when the place is pasted from images of the class into others. `findings` are the sentences of the audit.
     """
 
-    kind: str
-    prevalence: str
-    strength: str
-    seed: int
     accuracy: float
     drop: float
     change: float
@@ -172,23 +168,14 @@ def _run_model(spec: ShortcutSpec, folder: Path, case: Case, progress: Callable[
     """In a worker: train one model, measure how it uses its plant, and ask every detector."""
     torch.set_num_threads(1)
     task = planted_task(case, spec)
-    scenario = Scenario(
-        case.kind,
-        "shortcuts",
-        lambda background, seed, masks: (task.training, task.validation, task.test),
-        partial(SmallResNet, spec.classes),
-        layer="layer3",
-        backgrounds=tuple(PREVALENCES),
-        recipe=RECIPE,
-        black=BLACK,
-        white=WHITE,
-    )
+    splits = task.training, task.validation, task.test
+    network = partial(SmallResNet, spec.classes)
+    scenario = Scenario(case.kind, "shortcuts", lambda *_: splits, network, "layer3", tuple(PREVALENCES), recipe=RECIPE)
     part = folder / "training" / case.name
     job = Task(scenario, case.seed, task.training, task.validation, part)
     (trained,) = train([job], spec.epochs, lambda done: progress(_TRAINING * done))
     model, prior = trained.model, trained.prior
-    if prior is None:
-        raise InputError(f"epochs is {spec.epochs}: train for one epoch at least")
+    assert prior is not None  # a run has one epoch at least
     audit, sentences = by_audit(model, task, prior)
     detections = {"audit": audit}
     detections |= {name: by_reading(name, model, task, prior) for name in spec.detectors if name != "audit"}
@@ -272,10 +259,10 @@ def by_reading(name: str, model: nn.Module, task: PlantedTask, prior: AGOP) -> D
 
 def _best_overlap(regions: list[Tensor], task: PlantedTask) -> float | None:
     """The largest overlap with the plant; None without a region of the plant or of the detector."""
-    if task.plant.fixed is None or not regions:
+    if task.plant.fixed is None:
         return None
     truth = torch.from_numpy(task.plant.fixed)
-    return max(overlap(region, truth) for region in regions)
+    return max((overlap(region, truth) for region in regions), default=None)
 
 
 def _shares(maps: Tensor) -> Tensor:
@@ -301,21 +288,15 @@ def _class_maps(method: str, model: nn.Module, task: PlantedTask) -> list[Tensor
     ]
 
 
-def _by_mean_maps(method: str) -> Read:
+def _by_mean_maps(method: str, model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[float, Tensor | None]:
     """The mean map of each class: how much of it is in its top window?"""
-
-    def read(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[float, Tensor | None]:
-        return _top_window(torch.stack([maps.mean(dim=0) for maps in _class_maps(method, model, task)]))
-
-    return read
+    return _top_window(torch.stack([maps.mean(dim=0) for maps in _class_maps(method, model, task)]))
 
 
 def _by_diagonal(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[float, Tensor | None]:
     """The diagonal of each class: how much of it is in its top window?"""
-    diagonals = prior.class_diagonals
-    if diagonals is None:
-        raise ValueError("the prior has no diagonals per class")
-    return _top_window(diagonals.sum(dim=1).nan_to_num())
+    assert prior.class_diagonals is not None  # the hook collects them
+    return _top_window(prior.class_diagonals.sum(dim=1).nan_to_num())
 
 
 def _by_spray(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[float, Tensor | None]:
@@ -349,8 +330,8 @@ def laplacian(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 READERS: dict[str, Read] = {
     "agop-global": _by_diagonal,
-    "integrated-gradients": _by_mean_maps("integrated-gradients:steps=16"),
-    "gradcam": _by_mean_maps("gradcam"),
+    "integrated-gradients": partial(_by_mean_maps, "integrated-gradients:steps=16"),
+    "gradcam": partial(_by_mean_maps, "gradcam"),
     "spray": _by_spray,
 }
 DETECTORS = ("audit", *READERS)

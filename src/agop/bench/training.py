@@ -7,8 +7,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,44 +45,30 @@ class Task:
     watch: Callable[[nn.Module, AGOP], list[Row]] = lambda model, prior: []
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained network, the statistic of its training, the rows of its snapshots, and each attempt's accuracy.
-
-    The prior of a network that wasn't trained is None. The last attempt counts, the others didn't learn the task.
-    """
-
-    model: nn.Module
-    prior: AGOP | None
-    noted: list[Row]
-    attempts: tuple[float, ...]
-    learned: bool
-
-
 def train(
     tasks: Sequence[Task], epochs: int, progress: Callable[[float], None], restarts: int | None = None
-) -> list[Trained]:
+) -> list[TrainingRun]:
     """Train one network per task by its scenario's recipe, together if the network class supports it.
 
     A network whose validation accuracy is below the scenario's threshold after some epochs is trained again from
     another initialization, at most `restarts` times. None: the threshold isn't used. With 0 epochs, networks keep
     their random weights.
     """
-    runs = [TrainingRun.starting(task) for task in tasks]
+    runs = [TrainingRun(task) for task in tasks]
     if epochs == 0:
-        return [run.trained() for run in runs]
+        return runs
     judged = epochs if restarts is None else min(epochs, math.ceil(_JUDGED * epochs))
     waiting = runs
     while waiting and restarts is not None:
-        attempt = min(len(run.attempts) for run in waiting)
+        attempt = min(len(run.failed) for run in waiting)
         for done in _train_all(waiting, epochs, judged):
             progress(_JUDGED * (1 - 0.5 ** (attempt + done)))  # the number of restarts isn't known in advance
-        waiting = [run for run in waiting if not run.learned and len(run.attempts) < restarts]
-        again = {id(run): run.restarted() for run in waiting}
-        runs, waiting = [again.get(id(run), run) for run in runs], list(again.values())
+        waiting = [run for run in waiting if not run.learned and len(run.failed) < restarts]
+        for run in waiting:
+            run.restart()
     for done in _train_all(runs, epochs, epochs):
         progress(done if restarts is None else _JUDGED + (1 - _JUDGED) * done)
-    return [run.trained() for run in runs]
+    return runs
 
 
 def stack_key(scenario: Scenario) -> object | None:
@@ -95,55 +80,45 @@ def stack_key(scenario: Scenario) -> object | None:
 
 def _train_all(runs: Sequence[TrainingRun], epochs: int, until: int) -> Iterator[float]:
     """Train all networks up to an epoch, those of one key and epoch together, and yield the fraction done."""
-    keys = {id(run): (stack_key(run.task.scenario) or id(run), run.epoch) for run in runs}
-    order = {key: place for place, key in enumerate(dict.fromkeys(keys.values()))}
+    stacks: dict[object, list[TrainingRun]] = {}
+    for run in runs:
+        stacks.setdefault((stack_key(run.task.scenario) or id(run), run.epoch), []).append(run)
     done = 0
-    for _, group in groupby(sorted(runs, key=lambda run: order[keys[id(run)]]), key=lambda run: keys[id(run)]):
-        stack = list(group)
+    for stack in stacks.values():
         alone = stack_key(stack[0].task.scenario) is None
         for fraction in train_epochs(stack[0], epochs, until) if alone else train_stacked(stack, epochs, until):
             yield (done + len(stack) * fraction) / len(runs)
         done += len(stack)
 
 
-@dataclass
 class TrainingRun:
-    """A network in training: `state` is its checkpoint, if there is one, `attempts` are accuracies of failed ones."""
+    """A network of a task, with the weights and rows of its checkpoint `state`, or untrained if there is none.
 
-    model: nn.Module
-    task: Task
-    hook: AGOPTrainingHook
-    attempts: list[float] = field(default_factory=list)
-    noted: list[Row] = field(default_factory=list)
-    state: dict[str, Any] = field(default_factory=dict)
+    `failed` has the accuracy of each attempt that didn't learn the task, `noted` the rows of the snapshots.
+    """
 
-    @classmethod
-    def starting(cls, task: Task) -> TrainingRun:
-        """A network with the weights and rows of its checkpoint, or an untrained one."""
-        if not (task.folder / CHECKPOINT).exists():
-            return cls._untrained(task, [])
-        state = torch.load(task.folder / CHECKPOINT, weights_only=True)
-        run = cls._untrained(task, list(state["attempts"]))
-        run.model.load_state_dict(state["model"])
-        run.hook.load_state_dict(state["hook"])
-        run.noted, run.state = list(state["noted"]), state
-        return run
+    def __init__(self, task: Task) -> None:
+        self.task, path = task, task.folder / CHECKPOINT
+        self.state: dict[str, Any] = torch.load(path, weights_only=True) if path.exists() else {}
+        self.noted: list[Row] = list(self.state.get("noted", ()))
+        self._initialize(list(self.state.get("attempts", ())))
+        if self.state:
+            self.model.load_state_dict(self.state["model"])
+            self.hook.load_state_dict(self.state["hook"])
 
-    @classmethod
-    def _untrained(cls, task: Task, attempts: list[float]) -> TrainingRun:
-        """A network initialized from the seed of its task and the number of failed attempts."""
-        torch.manual_seed(task.seed + 1_000_003 * len(attempts))
-        model, recipe = task.scenario.network(), task.scenario.recipe
-        every = recipe.snapshot_every or -(-len(task.training) // recipe.batch)
-        hook = AGOPTrainingHook(
-            model,
+    def _initialize(self, failed: list[float]) -> None:
+        """Start from the seed of the task and the number of failed attempts."""
+        task, recipe, self.failed = self.task, self.task.scenario.recipe, failed
+        torch.manual_seed(task.seed + 1_000_003 * len(failed))
+        self.model = task.scenario.network()
+        self.hook = AGOPTrainingHook(
+            self.model,
             every=recipe.hook_every,
-            snapshot_every=every,
+            snapshot_every=recipe.snapshot_every or -(-len(task.training) // recipe.batch),
             snapshot_dir=task.folder / "snapshots",
             per_class=True,
             layer=getattr(task.scenario.network, "patch_layer", None),
         )
-        return cls(model, task, hook, attempts)
 
     @property
     def epoch(self) -> int:
@@ -163,7 +138,7 @@ class TrainingRun:
     def write(self, **more: Any) -> None:
         """Write a checkpoint with the state of the loop: epoch, optimizer, schedule, and what else it needs."""
         own = {"model": self.model.state_dict(), "hook": self.hook.state_dict()}
-        self.state = own | {"attempts": self.attempts, "noted": self.noted} | more
+        self.state = own | {"attempts": self.failed, "noted": self.noted} | more
         buffer = io.BytesIO()
         torch.save(self.state, buffer)
         write_atomically(self.task.folder / CHECKPOINT, buffer.getvalue())
@@ -177,16 +152,21 @@ class TrainingRun:
         """True if the accuracy reaches the scenario's threshold."""
         return self.accuracy() >= self.task.scenario.learned
 
-    def restarted(self) -> TrainingRun:
-        """An untrained network with another initialization, after an attempt that didn't learn the task."""
+    def restart(self) -> None:
+        """Start again from another initialization, after an attempt that didn't learn the task."""
         shutil.rmtree(self.task.folder, ignore_errors=True)  # snapshots and checkpoint of this attempt
-        return self._untrained(self.task, [*self.attempts, self.accuracy()])
+        self.noted, self.state = [], {}
+        self._initialize([*self.failed, self.accuracy()])
 
-    def trained(self) -> Trained:
-        """The trained network with its statistic."""
-        attempts = (*self.attempts, self.accuracy())
-        prior = self.hook.finalize() if self.hook.steps else None
-        return Trained(self.model, prior, self.noted, attempts, self.learned)
+    @property
+    def attempts(self) -> tuple[float, ...]:
+        """The accuracy of each attempt. The last one counts, the others didn't learn the task."""
+        return *self.failed, self.accuracy()
+
+    @property
+    def prior(self) -> AGOP | None:
+        """The statistic of the training; None if the network wasn't trained."""
+        return self.hook.finalize() if self.hook.steps else None
 
 
 def optimizer_for(

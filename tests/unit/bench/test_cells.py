@@ -88,10 +88,8 @@ def test_names_resolve_to_methods_layers_priors_and_baselines(entry, parts):
 
 
 def test_methods_with_a_prior_take_their_references_from_it(entry):
-    for name in ("agop-weighted", "agop-weighted@training", "agop@layer2"):
-        assert entry(name).references_from_prior
-    for name in ("vanilla", "expected-gradients", "gradcam@layer2"):
-        assert not entry(name).references_from_prior
+    assert all(entry(name).references_from_prior for name in ("agop-weighted", "agop-weighted@training", "agop@layer2"))
+    assert not any(entry(name).references_from_prior for name in ("vanilla", "expected-gradients", "gradcam@layer2"))
 
 
 @pytest.mark.parametrize(

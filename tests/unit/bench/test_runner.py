@@ -291,7 +291,7 @@ def test_a_second_job_in_the_folder_raises(home, copy):
 def test_other_versions_are_refused_unless_forced(home, copy, no_workers, monkeypatch):
     shutil.rmtree(copy / "cells" / "linear-correlated-001")
     other = dict.fromkeys(("python", "agop", "torch", "numpy"), "99.0")
-    monkeypatch.setattr("agop.bench.runner.versions", lambda: other)
+    monkeypatch.setattr("agop.report.folder.versions", lambda: other)
     problem = rf"was started with agop \S+, torch {re.escape(torch.__version__)}, this is agop 99.0, torch 99.0"
     assert re.search(rf"{problem}: .*--fresh.*--force", error_of(*QUICK, "--out", copy, folder=home))
     done = run_checked(*QUICK, "--force", "--out", copy, folder=home)

@@ -68,7 +68,7 @@ def test_resumed_training_equals_an_uninterrupted_one(tmp_path, schedule):
         return replace(plain, watch=lambda model, prior: [{"count": prior.count}])
 
     (whole,) = train([task(tmp_path / "whole")], 4, ignore)
-    run = TrainingRun.starting(task(tmp_path / "cut"))
+    run = TrainingRun(task(tmp_path / "cut"))
     for done in train_epochs(run, 4, 4):
         if done > 0.6:
             break  # in the third epoch
@@ -107,12 +107,12 @@ def test_networks_of_several_scenarios_train_together_and_resume_from_their_chec
         return [*tasks(linear, (0, 1), folder / "linear"), *tasks(xor, (0,), folder / "xor")]
 
     whole = train(both(tmp_path / "whole"), 4, ignore)
-    runs = [TrainingRun.starting(task) for task in both(tmp_path / "cut")]
+    runs = [TrainingRun(task) for task in both(tmp_path / "cut")]
     for stack, until in ((runs[:1], 0.4), (runs[1:], 0.7)):  # one epoch, and two
         for done in train_stacked(stack, 4, 4):
             if done > until:
                 break
-    assert [TrainingRun.starting(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]
+    assert [TrainingRun(task).epoch for task in both(tmp_path / "cut")] == [2, 3, 3]
     for one, again in zip(whole, train(both(tmp_path / "cut"), 4, ignore), strict=True):
         assert equal(one, again)
         assert torch.equal(one.prior.diagonal, again.prior.diagonal)
@@ -133,8 +133,8 @@ def test_network_that_does_not_learn_is_trained_again_from_another_initializatio
     assert last.attempts[0] == first.attempts[0]  # the same data and initialization
     assert not equal(first, last)
     # A training that is killed in its third attempt resumes there.
-    run = TrainingRun.starting(bad)
-    assert (run.attempts, run.epoch) == (list(last.attempts[:2]), 1)
+    run = TrainingRun(bad)
+    assert (run.failed, run.epoch) == (list(last.attempts[:2]), 1)
     (again,) = train([bad], 1, ignore, restarts=2)
     assert equal(last, again)
     assert again.attempts == last.attempts
@@ -143,7 +143,7 @@ def test_network_that_does_not_learn_is_trained_again_from_another_initializatio
 def test_stacked_networks_with_infinite_logits_raise(tmp_path):
     """In the first step, before the weights are NaN: the gradient of an infinite logit may be finite."""
     scenario = replace(get("linear"), recipe=Recipe(batch=100_000))
-    runs = [TrainingRun.starting(task) for task in tasks(scenario, (0, 1), tmp_path)]
+    runs = [TrainingRun(task) for task in tasks(scenario, (0, 1), tmp_path)]
     runs[1].model.fc.bias.data[0] = torch.inf
     with pytest.raises(GradientError, match="infinite"):
         list(train_stacked(runs, 1, 1))

@@ -16,21 +16,9 @@ from PIL import Image
 
 import agop
 from agop.errors import InputError
-from tests.drawn_figures import (
-    IMAGE,
-    MAP,
-    MASK,
-    NUMBERS,
-    colour_bar,
-    displayed,
-    drawn,
-    heat,
-    map_over_image,
-    outline_length,
-    pixels,
-    texts,
-    top_value,
-)  # fmt: skip
+from agop.images.overlays import heat, top_value
+from agop.images.overlays import overlay as map_over_image
+from tests.drawn_figures import IMAGE, MAP, MASK, NUMBERS, colour_bar, displayed, drawn, outline_length, pixels, texts
 
 PICTURE = (255 * IMAGE).round().permute(1, 2, 0).numpy()
 MAPS = {"even": NUMBERS.random((2, 6, 9)) + 0.5, "own": NUMBERS.random((2, 6, 9)) ** 4}

@@ -55,6 +55,7 @@ class Split:
 
 
 Splits = tuple[Split, Split, Split]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,15 @@ def normalised(images: NDArray[np.uint8]) -> Tensor:
     return (torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255 - mean) / std
 
 
+def selected(
+    rows: Indices, images: NDArray[Any], labels: Indices, masks: Mapping[str, NDArray[Any]], main: str,
+    prepared: Callable[[NDArray[Any]], Tensor] = normalised,
+) -> Split:  # fmt: skip
+    """The split of some rows. `masks` are by kind, `main` is the kind in `Split.masks`."""
+    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in masks.items()}
+    return Split(prepared(images[rows]), torch.from_numpy(labels[rows]), by_kind.pop(main), by_kind)
+
+
 # Images per Fourier transform: complex numbers of all images at once would need several times the memory.
 _BATCH = 1000
 
@@ -219,7 +229,6 @@ def pink_noise(count: int, size: int, random: np.random.Generator) -> NDArray[np
     return noise
 
 
-Indices = NDArray[np.int64]
 # With fewer, a split of a tenth could have none.
 FEWEST = 10
 
@@ -248,10 +257,7 @@ _MOST_ROTATION, _MOST_SHEAR, _MOST_STROKE = math.radians(20), 0.25, 4
 
 
 def drawn_digits(count: int, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Images (count,28,28) of digits, white on black, and labels (count,), as many of each digit.
-
-    Each is rotated, sheared and of a random weight, so that no two are alike.
-    """
+    """Digits (count,28,28), white on black, as many of each, and labels (count,). Rotation, shear and weight vary."""
     labels = np.arange(count) % 10
     glyphs = {(digit, stroke): _glyph(digit, stroke) for digit in range(10) for stroke in range(_MOST_STROKE + 1)}
     strokes = random.integers(0, _MOST_STROKE + 1, count)

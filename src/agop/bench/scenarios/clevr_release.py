@@ -14,8 +14,10 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch.nn.functional import interpolate
 
 from agop.bench.scenarios.clevr_scene import MATERIALS
 from agop.errors import FileError, InputError
@@ -329,22 +331,12 @@ class Files:
 def resized(mask: Mask, size: int) -> Mask:
     """Masks (…,size,size) from masks (…,H,W): true where a bilinear resize without antialiasing is above 0.
 
-    Half-pixel centres, as in torch's interpolate and OpenCV's INTER_LINEAR. At half the size, a pixel is true if any
-    of its four source pixels is: masks grow a little, and none is lost. At smaller sizes, rows and columns are skipped.
+    Half-pixel centres, as in OpenCV's INTER_LINEAR. At half the size, a pixel is true if any of its four source pixels
+    is: masks grow a little, and none is lost. At smaller sizes, rows and columns are skipped.
     """
-    rows, columns = (_weights(side, size) for side in mask.shape[-2:])
-    above: Mask = (rows @ mask.astype(np.float32) @ columns.T) > 0
-    return above
-
-
-def _weights(side: int, size: int) -> NDArray[np.float32]:
-    """Matrix (size,side) of a bilinear resize along one side; positions outside are clamped to the edge."""
-    positions = np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1)
-    first = np.floor(positions).astype(int)
-    matrix = np.zeros((size, side), dtype=np.float32)
-    matrix[np.arange(size), first] = 1 - (positions - first)
-    matrix[np.arange(size), np.minimum(first + 1, side - 1)] += positions - first
-    return matrix
+    stacked = torch.from_numpy(mask).double().reshape(-1, 1, *mask.shape[-2:])
+    above = interpolate(stacked, (size, size), mode="bilinear", align_corners=False) > 0
+    return np.asarray(above.reshape(*mask.shape[:-2], size, size))
 
 
 def as_released(mask: Mask) -> Mask:
@@ -353,8 +345,6 @@ def as_released(mask: Mask) -> Mask:
     The benchmark's own code uses Pillow's bilinear resize, which antialiases: a pixel is true if the object is
     anywhere under its triangle filter.
     """
-    if mask.shape == (RELEASED, RELEASED):
-        return mask
     image = Image.fromarray(mask.astype(np.float32))
     above: Mask = np.asarray(image.resize((RELEASED, RELEASED), Image.Resampling.BILINEAR)) > 0
     return above

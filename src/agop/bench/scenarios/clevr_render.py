@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agop.bench.scenarios.clevr_scene import (
-    COLORS,
-    FLOOR,
-    GOLDEN_ANGLE,
-    Floats,
-    Ints,
-    Lamp,
-    Rays,
-    Scene,
-    SceneObject,
-    Solids,
-    dot,
-    pixel_rays,
-    positive_cosine,
-    row_blocks,
-    unit,
-    visible_objects,
-    visible_share,
-)
+import agop.bench.scenarios.clevr_scene as geometry
+from agop.bench.scenarios.clevr_scene import Floats, Ints, Lamp, Rays, Scene, SceneObject, Solids, dot, unit
 
 # CLEVR uses its colour values as linear light, which looks pale. As sRGB (2.2) they look dark. With an exponent in
 # between, all eight colours are easy to distinguish.
@@ -34,57 +16,36 @@ _GAMMA = 1.4
 _JITTER = 0.05
 
 
-@dataclass(frozen=True)
 class World:
-    """Objects, their linear colours (3,K), whether they're metal (K,), lamps, and shadow-ray targets on each lamp
-    (3,samples,points). `jitter` (3,samples) is added to a mirror's normal for each ray of a pixel.
+    """Objects with linear colours (3,K), metal or not (K,), and lamps with shadow-ray targets (3,samples,points).
+
+    `jitter` (3,samples), even over a small sphere, is added to a mirror's normal: a pixel's rays blur a mirror image.
     """
 
-    solids: Solids
-    albedo: Floats
-    metal: NDArray[np.bool_]
-    lamps: tuple[Lamp, ...]
-    lamp_points: tuple[Floats, ...]
-    jitter: Floats
-
-    @classmethod
-    def of(cls, objects: Sequence[SceneObject], lamps: tuple[Lamp, ...], samples: int) -> World:
-        """The world of a scene, for that many rays per pixel."""
-        colors = np.array([COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
-        metal = np.array([each.material == "metal" for each in objects], bool)
-        lamp_points = tuple(lamp.points(samples).astype(np.float32) for lamp in lamps)
-        return cls(Solids(objects, np.float32), colors**_GAMMA, metal, lamps, lamp_points, _jitter(samples))
+    def __init__(self, objects: Sequence[SceneObject], lamps: Sequence[Lamp], samples: int) -> None:
+        self.solids, self.lamps = Solids(objects, np.float32), lamps
+        colors = np.array([geometry.COLORS[each.color] for each in objects], np.float32).reshape(-1, 3).T / 255
+        self.albedo = colors**_GAMMA
+        self.metal = np.array([each.material == "metal" for each in objects], bool)
+        self.lamp_points = [lamp.points(samples).astype(np.float32) for lamp in lamps]
+        number = np.arange(samples)
+        height, angle = 1 - (2 * number + 1) / samples, number * geometry.GOLDEN_ANGLE
+        ring = np.sqrt(1 - height * height)
+        sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
+        self.jitter = np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
 
 
-def _jitter(samples: int) -> Floats:
-    """Offsets (3,samples), even over a small sphere and of mean 0: together a pixel's rays blur a mirror image."""
-    number = np.arange(samples)
-    height, angle = 1 - (2 * number + 1) / samples, number * GOLDEN_ANGLE
-    ring = np.sqrt(1 - height * height)
-    sphere = np.stack([ring * np.cos(angle), ring * np.sin(angle), height])
-    return np.asarray(_JITTER * (sphere - sphere.mean(axis=1, keepdims=True)), np.float32)
-
-
-@dataclass(frozen=True)
 class Surface:
-    """Points (3,N) that rays hit, their unit normals (3,N), and the objects they belong to (N,)."""
+    """Points (3,N) that rays hit after distances (N,), their unit normals (3,N), and their objects or floor (N,)."""
 
-    rays: Rays
-    points: Floats
-    normals: Floats
-    owner: Ints
-
-    @classmethod
-    def of(cls, solids: Solids, rays: Rays, distance: Floats, owner: Ints) -> Surface:
-        """The surface that rays hit after distances (N,): of objects, or of the floor."""
-        points = rays.origin + distance * rays.direction
-        normals = np.zeros_like(points)
-        normals[2] = 1
-        for index in range(len(solids.objects)):
+    def __init__(self, solids: Solids, rays: Rays, distance: Floats, owner: Ints) -> None:
+        self.rays, self.owner = rays, owner
+        self.points = rays.origin + distance * rays.direction
+        self.normals = np.zeros_like(self.points)
+        self.normals[2] = 1
+        for index in np.unique(owner[owner >= 0]).tolist():
             of_object = np.flatnonzero(owner == index)
-            if len(of_object):
-                normals[:, of_object] = solids.normals(index, points[:, of_object])
-        return cls(rays, points, normals, owner)
+            self.normals[:, of_object] = solids.normals(index, self.points[:, of_object])
 
 
 # Added to the squared distance, so that a lamp close to the floor makes no glaring spot.
@@ -97,28 +58,26 @@ _FLOOR_GLOW, _OBJECT_GLOW = 0.30, 0.35
 def direct_light(world: World, surface: Surface, roughness: Floats | None = None) -> tuple[Floats, Floats]:
     """Linear light (3,N) from the lamps, and their highlights (3,N) for a roughness (N,), 0 without one."""
     arriving, highlights = np.zeros_like(surface.points), np.zeros_like(surface.points)
+    hits = surface.points, surface.owner, surface.rays.sample
     for lamp, lamp_points in zip(world.lamps, world.lamp_points, strict=True):
         towards = np.array(lamp.position, np.float32)[:, None] - surface.points
         distance = np.sqrt(dot(towards, towards))
         towards /= distance
-        share = visible_share(world.solids, lamp, lamp_points, surface.points, surface.owner, surface.rays.sample)
+        share = geometry.visible_share(world.solids, lamp, lamp_points, *hits)
         # An unhidden lamp's light falls with the distance and with the cosines at the lamp and the surface.
-        at_lamp = positive_cosine(unit(np.array(lamp.position, np.float32))[:, None], towards)
-        strength = share * (positive_cosine(surface.normals, towards) * at_lamp / (distance * distance + _SOFTENING))
+        at_lamp = np.maximum(dot(unit(np.array(lamp.position, np.float32))[:, None], towards), 0)
+        strength = share * (np.maximum(dot(surface.normals, towards), 0) * at_lamp / (distance * distance + _SOFTENING))
         color = np.array(lamp.color, np.float32)[:, None]
         arriving += color * strength
         if roughness is not None:
             # The highlight of a large lamp looks like that of a small lamp on a rougher surface.
-            highlights += color * (strength * _lobe(surface, towards, roughness + lamp.radius / (2 * distance)))
+            square = (roughness + lamp.radius / (2 * distance)) ** 4
+            half = unit(towards - surface.rays.direction)
+            peak = dot(surface.normals, half) ** 2 * (square - 1) + 1
+            # GGX lobe: the share of the light that the surface reflects back along its rays.
+            lobe = square / (peak * peak) / (4 * np.maximum(dot(half, towards), 0.3) ** 2)
+            highlights += color * (strength * lobe)
     return arriving, highlights
-
-
-def _lobe(surface: Surface, towards: Floats, roughness: Floats) -> Floats:
-    """GGX lobe (N,): share of the light from directions (3,N) that the surface reflects back along its rays."""
-    half = unit(towards - surface.rays.direction)
-    square = roughness**4
-    peak = dot(surface.normals, half) ** 2 * (square - 1) + 1
-    return np.asarray(square / (peak * peak) / (4 * np.maximum(positive_cosine(half, towards), 0.3) ** 2))
 
 
 def environment(direction: Floats) -> Floats:
@@ -167,14 +126,14 @@ def radiance(world: World, rays: Rays, bounces: int = 3) -> Floats:
     if bounces < 0:
         return light
     distance, target = world.solids.first_hit(rays)
-    floor, objects = target == FLOOR, target >= 0
+    floor, objects = target == geometry.FLOOR, target >= 0
     if floor.any():
-        surface = Surface.of(world.solids, rays.at(floor), distance[floor], target[floor])
+        surface = Surface(world.solids, rays.at(floor), distance[floor], target[floor])
         arriving, _ = direct_light(world, surface)
         albedo = np.array(_FLOOR_ALBEDO, np.float32)[:, None]
         light[:, floor] = albedo * (arriving + ambient_light(world, surface))
     if objects.any():
-        surface = Surface.of(world.solids, rays.at(objects), distance[objects], target[objects])
+        surface = Surface(world.solids, rays.at(objects), distance[objects], target[objects])
         light[:, objects] = _objects(world, surface, bounces)
     return light
 
@@ -187,18 +146,14 @@ def _objects(world: World, surface: Surface, bounces: int) -> Floats:
     diffuse = color * (arriving + ambient_light(world, surface))
     light: Floats = np.where(metal, _DIFFUSE * diffuse + color * highlights, diffuse + _SPECULAR * highlights)
     if metal.any():
-        light[:, metal] += color[:, metal] * _reflection(world, surface, metal, bounces)
+        rays = surface.rays.at(metal)
+        normals = unit(surface.normals[:, metal] + world.jitter[:, rays.sample])
+        # Near the silhouette a bevel's normal may face away from the ray, which must not be reflected into the object.
+        cosine = np.maximum(-dot(normals, rays.direction), 0)
+        reflected = unit(rays.direction + 2 * cosine * normals)
+        mirror = Rays(surface.points[:, metal], reflected, surface.owner[metal], rays.sample)
+        light[:, metal] += color[:, metal] * radiance(world, mirror, bounces - 1)
     return light
-
-
-def _reflection(world: World, surface: Surface, metal: NDArray[np.bool_], bounces: int) -> Floats:
-    """Mirrored light (3,M) at the M metal points, selected by a mask (N,)."""
-    rays = surface.rays.at(metal)
-    normals = unit(surface.normals[:, metal] + world.jitter[:, rays.sample])
-    # Near the silhouette a bevel's normal may face away from the ray, which must not be reflected into the object.
-    cosine = np.maximum(-dot(normals, rays.direction), 0)
-    reflected = unit(rays.direction + 2 * cosine * normals)
-    return radiance(world, Rays(surface.points[:, metal], reflected, surface.owner[metal], rays.sample), bounces - 1)
 
 
 # Light up to here is shown unchanged; brighter light approaches white smoothly.
@@ -207,10 +162,10 @@ _KNEE = 0.6
 
 def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.uint8]:
     """Image (H,W,3), with rays×rays rays per pixel. The camera's frame is 3:2 for every width and height."""
-    world = World.of(scene.objects, scene.lamps, rays * rays)
+    world = World(scene.objects, scene.lamps, rays * rays)
     blocks = []
-    for rows in row_blocks(width, height, rays):
-        light = radiance(world, pixel_rays(scene.camera, width, height, rows, rays, np.float32))
+    for rows in geometry.row_blocks(width, height, rays):
+        light = radiance(world, geometry.pixel_rays(scene.camera, width, height, rows, rays, np.float32))
         # Tone-mapped before the mean: one ray that hits a lamp's mirror image must not whiten the whole pixel.
         above = np.maximum(light - _KNEE, 0) / (1 - _KNEE)
         mapped = np.minimum(light, _KNEE) + (1 - _KNEE) * np.tanh(above)
@@ -220,7 +175,7 @@ def render(scene: Scene, width: int, height: int, rays: int = 3) -> NDArray[np.u
 
 def object_masks(scene: Scene, width: int, height: int) -> NDArray[np.bool_]:
     """Masks (objects,H,W), true where a pixel's centre shows that object."""
-    visible = visible_objects(scene.objects, scene.camera, width, height)
+    visible = geometry.visible_objects(scene.objects, scene.camera, width, height)
     return np.asarray(visible == np.arange(len(scene.objects))[:, None, None])
 
 

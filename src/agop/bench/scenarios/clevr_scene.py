@@ -26,11 +26,6 @@ def unit(a: Floats) -> Floats:
     return np.asarray(a / np.sqrt(dot(a, a)))
 
 
-def positive_cosine(a: Floats, b: Floats) -> Floats:
-    """Cosines (…) of the angles between unit vectors (3,…), 0 for angles above 90°."""
-    return np.maximum(dot(a, b), 0)
-
-
 SHAPES = ("cube", "sphere", "cylinder")
 # In the order of the labels.
 MATERIALS = ("metal", "rubber")
@@ -144,39 +139,35 @@ class Solids:
         falls = direction[2] < 0
         distance = np.where(falls, -origin[2] / np.where(falls, direction[2], -1), np.inf).astype(direction.dtype)
         target = np.where(falls, FLOOR, NOTHING)
-        for index, is_near in enumerate(self._near(rays)):
-            near = np.flatnonzero(is_near)
-            if not len(near):
-                continue
-            entries = self.entry(index, origin[:, near], direction[:, near])
-            closer = entries < distance[near]
-            distance[near[closer]], target[near[closer]] = entries[closer], index
+        for index, is_near in enumerate(self.near(origin, direction, np.zeros_like(direction[0]))):
+            near = np.flatnonzero(is_near & (rays.source != index))
+            if len(near):
+                entries = self.entry(index, origin[:, near], direction[:, near])
+                closer = entries < distance[near]
+                distance[near[closer]], target[near[closer]] = entries[closer], index
         return distance, target
 
-    def _near(self, rays: Rays) -> NDArray[np.bool_]:
-        """True (K,N) where a ray crosses an object's bounding sphere, unless it starts from that object."""
-        offset = self.centres[:, :, None] - rays.origin[:, None]
-        along = dot(offset, rays.direction[:, None])
+    def near(self, origin: Floats, direction: Floats, slope: Floats) -> NDArray[np.bool_]:
+        """True (K,N) where an object's bounding sphere touches a ray's cone, or the ray if its slope (N,) is 0."""
+        offset = self.centres[:, :, None] - origin[:, None]
+        along = dot(offset, direction[:, None])
         bound = self.bounds[:, None]
-        crosses = (dot(offset, offset) - along * along < bound * bound) & (along > -bound)
-        return np.asarray(crosses & (rays.source != np.arange(len(self.objects))[:, None]))
+        reach = bound * np.sqrt(1 + slope * slope) + slope * np.maximum(along, 0)
+        return np.asarray((dot(offset, offset) - along * along < reach * reach) & (along > -bound))
 
     def entry(self, index: int, origin: Floats, direction: Floats) -> Floats:
         """Where rays enter one object (…), in multiples of their directions (3,…); inf where they miss it."""
-        start = self._local(index, origin - self._centre(index, origin))
-        return entry(self.objects[index].shape, start, self._local(index, direction))
+        towards = self._rotated(index, direction) / self.radii[index]
+        return entry(self.objects[index].shape, self._local(index, origin), towards)
 
     def normals(self, index: int, points: Floats) -> Floats:
         """Outward unit normals (3,N) at points (3,N) on one object's surface."""
-        local = normal(self.objects[index].shape, self._local(index, points - self._centre(index, points)))
-        return self._rotated(index, local, back=True)
+        return self._rotated(index, normal(self.objects[index].shape, self._local(index, points)), back=True)
 
-    def _centre(self, index: int, like: Floats) -> Floats:
-        return self.centres[:, index].reshape(3, *(1,) * (like.ndim - 1))
-
-    def _local(self, index: int, vectors: Floats) -> Floats:
-        """Vectors (3,…) in the object's own coordinates, in which its half-width is 1."""
-        return np.asarray(self._rotated(index, vectors) / self.radii[index])
+    def _local(self, index: int, points: Floats) -> Floats:
+        """Points (3,…) in the object's own coordinates, in which its half-width is 1."""
+        centre = self.centres[:, index].reshape(3, *(1,) * (points.ndim - 1))
+        return np.asarray(self._rotated(index, points - centre) / self.radii[index])
 
     def _rotated(self, index: int, vectors: Floats, back: bool = False) -> Floats:
         if self.objects[index].shape != "cube":
@@ -249,10 +240,7 @@ class Lamp:
     color: Point
 
     def points(self, samples: int) -> Floats:
-        """Points on the disc (3,samples,points): each ray of a pixel has its own, spread over the whole disc.
-
-        All pixels use the same points, so shadows have no noise.
-        """
+        """Points on the disc (3,samples,points), others for each ray of a pixel. All pixels share them: no noise."""
         count = -(-_POINTS // samples)
         # A sunflower spiral is even over the disc, and so is every stride through it.
         number = np.arange(samples * count)
@@ -277,24 +265,15 @@ def visible_share(solids: Solids, lamp: Lamp, lamp_points: Floats, points: Float
     An object never hides the lamp from its own surface (`owner`): where that faces away, the cosine is already 0.
     """
     free = np.ones((lamp_points.shape[2], points.shape[1]), bool)
-    for index, may_hide in enumerate(_may_hide(solids, lamp, points)):
+    path = np.array(lamp.position, points.dtype)[:, None] - points
+    length = np.sqrt(dot(path, path))
+    for index, may_hide in enumerate(solids.near(points, path / length, lamp.radius / length)):
         tested = np.flatnonzero(may_hide & (owner != index))
         if len(tested):
             start = points[:, None, tested]
             towards = lamp_points[:, sample[tested]].swapaxes(1, 2) - start
             free[:, tested] &= solids.entry(index, start, towards) > 1
     return np.asarray(free.mean(axis=0, dtype=points.dtype))
-
-
-def _may_hide(solids: Solids, lamp: Lamp, points: Floats) -> NDArray[np.bool_]:
-    """True (K,N) where an object's bounding sphere touches the cone from a point to the lamp."""
-    towards = np.array(lamp.position, points.dtype)[:, None] - points
-    length = np.sqrt(dot(towards, towards))
-    offset = solids.centres[:, :, None] - points[:, None]
-    along = dot(offset, (towards / length)[:, None])
-    slope = lamp.radius / length
-    reach = solids.bounds[:, None] * np.sqrt(1 + slope * slope) + slope * np.maximum(along, 0)
-    return np.asarray((dot(offset, offset) - along * along < reach * reach) & (along > -solids.bounds[:, None]))
 
 
 FEWEST, MOST = 3, 10
@@ -356,10 +335,7 @@ _BLOCK = 40_000
 def pixel_rays(
     camera: Camera, width: int, height: int, rows: Ints, side: int = 1, dtype: DTypeLike = np.float64
 ) -> Rays:
-    """Rays (side²·rows·width) through some rows of an image: an even grid of side×side per pixel.
-
-    Sorted by their number within the pixel: the first rays of all pixels, then the second ones.
-    """
+    """Rays (side²·rows·width), side×side per pixel of some rows: the first rays of all pixels, then the second ones."""
     inside = (np.arange(side) + 0.5) / side
     down = (rows[:, None] + np.repeat(inside, side)[:, None, None]) / height
     across = (np.arange(width) + np.tile(inside, side)[:, None, None]) / width

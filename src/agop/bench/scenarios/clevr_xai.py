@@ -8,17 +8,15 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from agop.bench.networks import efficientnet_lite0, resnet18
-from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Split, Splits, normalised, options_of, register
+from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.bench.scenarios.clevr_release import KINDS, RELEASED, Mask, Sample, read_release, resized, sample_about
 from agop.bench.scenarios.clevr_render import object_masks, render
 from agop.bench.scenarios.clevr_scene import Scene, random_scene, scene_objects
@@ -69,6 +67,11 @@ class Options:
 def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options, the fields of `Options`."""
     settings = options_of(Options, options)
+    start = "fine-tuned from ImageNet weights"
+    if not settings.fine_tunes:
+        start = "trained from scratch (no ImageNet weights given)"
+    images = f"{settings.samples:,} scenes drawn offline" if settings.data is None else "the official images"
+    recipe = _RECIPES[settings.recipe]
     return Scenario(
         "clevr-xai",
         "clevr-xai",
@@ -77,25 +80,16 @@ def clevr_xai(**options: Any) -> Scenario:
         layer=LAYERS[settings.network][0],
         backgrounds=("drawn", "official"),
         masks=KINDS,
-        recipe=_RECIPES[settings.recipe],
+        recipe=recipe,
         prior="checkpoint",
         snapshot_images=100,
         threads=2,
         black=BLACK,
         white=WHITE,
         classes=("metal", "rubber"),
-        description=_description(settings),
+        description=f"{settings.network}, {start}: {recipe}, on {images} at {settings.size}×{settings.size}.",
         configure=lambda options: clevr_xai(**options),
     )
-
-
-def _description(options: Options) -> str:
-    """A sentence for the report: network, training and data."""
-    start = (
-        "fine-tuned from ImageNet weights" if options.fine_tunes else "trained from scratch (no ImageNet weights given)"
-    )
-    images = f"{options.samples:,} scenes drawn offline" if options.data is None else "the official images"
-    return f"{options.network}, {start}: {_RECIPES[options.recipe]}, on {images} at {options.size}×{options.size}."
 
 
 def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
@@ -111,8 +105,10 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
         raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: use more")
-    held_out = _split(dataset, validation, masks)
-    return _split(dataset, training, masks), held_out, held_out
+    train, held_out = (
+        selected(rows, dataset.images, dataset.labels, dataset.masks, masks) for rows in (training, validation)
+    )
+    return train, held_out, held_out
 
 
 def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -125,12 +121,6 @@ def by_scene(scenes: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int64], N
     while 0 < cut < len(scenes) and position[shuffled[cut]] == position[shuffled[cut - 1]]:
         cut += 1
     return shuffled[:cut], shuffled[cut:]
-
-
-def _split(dataset: Dataset, rows: NDArray[np.int64], masks: str) -> Split:
-    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in dataset.masks.items()}
-    main = by_kind.pop(masks)
-    return Split(normalised(dataset.images[rows]), torch.from_numpy(dataset.labels[rows]), main, by_kind)
 
 
 # Increase whenever the drawn images change: cached ones of other versions aren't used.
@@ -216,20 +206,16 @@ def _read_chunk(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def drawn_sample(seed: int, number: int) -> tuple[int, Sample]:
-    """Index of a random scene, and a sample about one of its objects.
-
-    The object is unique in size, colour and shape: a question can name it without its material.
-    """
-    for index in count(number, _STRIDE):
-        objects = scene_objects(seed, index)
+    """Index of a random scene, and a sample about an object that a question can name without its material."""
+    while True:
+        objects = scene_objects(seed, number)
         looks = [(each.size, each.color, each.shape) for each in objects]
-        unique = [index for index, look in enumerate(looks) if looks.count(look) == 1]
+        unique = [place for place, look in enumerate(looks) if looks.count(look) == 1]
         if unique:
-            queried = unique[np.random.default_rng([seed, index, 1]).integers(len(unique))]
-            sample = sample_about(queried, [each.material for each in objects])
-            if sample is not None:
-                return index, sample
-    raise AssertionError("count() is infinite")
+            queried = unique[np.random.default_rng([seed, number, 1]).integers(len(unique))]
+            if sample := sample_about(queried, [each.material for each in objects]):
+                return number, sample
+        number += _STRIDE
 
 
 def drawn_masks(scene: Scene, sample: Sample, size: int) -> Mask:

@@ -13,26 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+import agop.bench.scenarios.base as scenario
 from agop.bench.networks import SmallResNet
-from agop.bench.scenarios.base import (
-    BLACK,
-    WHITE,
-    Recipe,
-    Scenario,
-    Split,
-    Splits,
-    drawn_digits,
-    normalised,
-    options_of,
-    pink_noise,
-    register,
-    shared_out,
-)
+from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.errors import InputError
 from agop.images.datasets import read_digits, read_photos
 
 Bytes = NDArray[np.uint8]
-Parts = Sequence[NDArray[np.int64]]
+Parts = Sequence[scenario.Indices]
 BACKGROUNDS = ("photos", "pink-noise")
 _FEWEST = 100
 # The digit's box relative to the side of the image, and the margin in a box that may be outside the image.
@@ -68,6 +56,11 @@ class Options:
 def composite(name: str, **options: Any) -> Scenario:
     """A scenario with options, the fields of `Options`: "composite", or "composite-still" with a fixed place."""
     settings = options_of(Options, options)
+    digits, photos = "digits in Pillow's font, a stand-in for MNIST", "pink noise, a stand-in for photographs"
+    if settings.digits:
+        digits = f"digits from {Path(settings.digits).name}"
+    if settings.photos:
+        photos = f"photographs from {Path(settings.photos).name}"
     return Scenario(
         name,
         "composite",
@@ -85,21 +78,9 @@ def composite(name: str, **options: Any) -> Scenario:
         white=WHITE,
         network_name="small-resnet",
         classes=tuple(map(str, range(10))),
-        description=_description(settings),
+        description=f"SmallResNet, trained from scratch: {_RECIPE}, best of {_RECIPE.epochs} epochs, on "
+        f"{settings.samples:,} images at {settings.size}×{settings.size}: {digits}, on {photos}.",
         configure=lambda options: composite(name, **options),
-    )
-
-
-def _description(options: Options) -> str:
-    """A sentence for the report: network, training and data."""
-    digits, photos = "digits in Pillow's font, a stand-in for MNIST", "pink noise, a stand-in for photographs"
-    if options.digits:
-        digits = f"digits from {Path(options.digits).name}"
-    if options.photos:
-        photos = f"photographs from {Path(options.photos).name}"
-    return (
-        f"SmallResNet, trained from scratch: {_RECIPE}, best of {_RECIPE.epochs} epochs, on {options.samples:,} images "
-        f"at {options.size}×{options.size}: {digits}, on {photos}."
     )
 
 
@@ -112,20 +93,18 @@ def _make(options: Options, moving: bool, background: str, seed: int, masks: str
     coverage = _placed(digits, options.size, moving, random)
     colours = random.integers(0, 256, (count, 1, 1, 3), dtype=np.uint8)
     images = _pasted(behind, colours, coverage)
-    train, validation, test = (
-        Split(normalised(images[part]), torch.from_numpy(labels[part]), torch.from_numpy(coverage[part] >= 0.5))
-        for part in parts
-    )
+    truths = {masks: coverage >= 0.5}
+    train, validation, test = (selected(part, images, labels, truths, masks) for part in parts)
     return train, validation, test
 
 
-def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, NDArray[np.int64]]:
+def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, scenario.Indices]:
     """Digits (N,28,28) and labels (N,). Digits in different splits are different."""
     if options.digits is None:
-        pool, labels = drawn_digits(min(options.samples, _DRAWN), random)
+        pool, labels = scenario.drawn_digits(min(options.samples, _DRAWN), random)
     else:
         pool, labels = read_digits(Path(options.digits))
-    chosen = shared_out(len(labels), parts, random)
+    chosen = scenario.shared_out(len(labels), parts, random)
     return pool[chosen], labels[chosen].astype(np.int64)
 
 
@@ -135,9 +114,9 @@ def _backgrounds(name: str, options: Options, parts: Parts, random: np.random.Ge
         if options.photos is None:
             raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
         photos = _photos(Path(options.photos), options.size, options.samples)
-        return photos[shared_out(len(photos), parts, random)]
-    brightness = pink_noise(options.samples, options.size, random)[..., None]
-    hues = pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
+        return photos[scenario.shared_out(len(photos), parts, random)]
+    brightness = scenario.pink_noise(options.samples, options.size, random)[..., None]
+    hues = scenario.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
     return _bytes(128 + 45 * brightness + 15 * hues.transpose(0, 2, 3, 1))
 
 
@@ -145,10 +124,7 @@ _photos = lru_cache(maxsize=1)(read_photos)  # the seeds of a process share the 
 
 
 def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator) -> NDArray[np.float32]:
-    """How much of each pixel a digit covers (N,size,size): at a random size, at a random place or the centre.
-
-    The brightest pixel of each digit becomes 1.
-    """
+    """How much of each pixel a digit covers (N,size,size), at most 1: of random size, at a random place or centred."""
     scale = random.uniform(_SMALLEST, _LARGEST, len(digits))
     # From the centre of the image, whose sides are at −1 and 1.
     farthest = 1 - scale * (1 - 2 * _MARGIN)

@@ -8,12 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from agop.bench.scenarios.base import Split, drawn_digits, normalised, pink_noise
+from agop.bench.scenarios.base import Split, drawn_digits, normalised, pink_noise, selected
 from agop.errors import InputError
 from agop.images.datasets import batches, has_digits, read_digits, read_folder
 from agop.images.files import ClassFolders
@@ -71,9 +70,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Plant:
-    """A plant of one kind. `fixed` is its region (H,W) if it is always at the same place, else None."""
+    """What is planted. `fixed` is its region (H,W) if it is always at the same place, else None."""
 
-    kind: str
     draw: Drawing
     fixed: Masks | None
 
@@ -105,13 +103,9 @@ def planted_task(case: Case, source: Source) -> PlantedTask:
     has = random.random(len(labels)) < np.where(labels == target, *PREVALENCES[case.prevalence])
     mixed = np.where(has[:, None, None, None], planted, images)
     ends = (np.array([_TRAINING, _TRAINING + _VALIDATION]) * len(labels)).astype(int)
+    truths = {"plant": masks & has[:, None, None]}
     training, validation, test = (
-        Split(
-            normalised(mixed[part]),
-            torch.from_numpy(labels[part]),
-            torch.from_numpy((masks & has[:, None, None])[part]),
-        )
-        for part in np.split(np.arange(len(labels)), ends)
+        selected(part, mixed, labels, truths, "plant") for part in np.split(np.arange(len(labels)), ends)
     )
     without, with_plant = normalised(images[ends[1] :]), normalised(planted[ends[1] :])
     return PlantedTask(training, validation, test, without, with_plant, target, thing)
@@ -181,12 +175,10 @@ def plant(kind: str, side: int, strength: str, seed: int) -> Plant:
 def _patch(side: int, strength: float, random: np.random.Generator) -> Plant:
     """A checker patch at a fixed place."""
     tile = _checker(side, random)
-    top, left = random.integers(0, side - len(tile) + 1, 2)
-    opacity = np.zeros((side, side), np.float32)
-    opacity[top : top + len(tile), left : left + len(tile)] = strength
-    picture = np.zeros((side, side, 3), np.float32)
-    picture[top : top + len(tile), left : left + len(tile)] = tile
-    return _overlay("patch", picture, opacity)
+    window = _window(tile, side, random)
+    opacity, picture = np.zeros((side, side), np.float32), np.zeros((side, side, 3), np.float32)
+    opacity[window], picture[window] = strength, tile
+    return _overlay(picture, opacity)
 
 
 def _sticker(side: int, strength: float, random: np.random.Generator) -> Plant:
@@ -196,13 +188,12 @@ def _sticker(side: int, strength: float, random: np.random.Generator) -> Plant:
     def draw(images: Images, places: np.random.Generator) -> tuple[Images, Masks]:
         images, masks = images.copy(), np.zeros(images.shape[:3], bool)
         for image, mask in zip(images, masks, strict=True):
-            top, left = places.integers(0, side - len(tile) + 1, 2)
-            window = slice(top, top + len(tile)), slice(left, left + len(tile))
+            window = _window(tile, side, places)
             image[window] = strength * tile + (1 - strength) * image[window]
             mask[window] = True
         return images, masks
 
-    return Plant("sticker", draw, None)
+    return Plant(draw, None)
 
 
 def _watermark(side: int, strength: float, random: np.random.Generator) -> Plant:
@@ -217,7 +208,7 @@ def _watermark(side: int, strength: float, random: np.random.Generator) -> Plant
     opacity = np.float32(_WATERMARK * strength / 255) * np.asarray(image, np.float32)
     box = np.zeros((side, side), bool)
     box[corner[1] : corner[1] + height, corner[0] : corner[0] + width] = True
-    return _overlay("watermark", np.ones((side, side, 3), np.float32), opacity, box)
+    return _overlay(np.ones(3, np.float32), opacity, box)
 
 
 def _frame(side: int, strength: float, random: np.random.Generator) -> Plant:
@@ -225,14 +216,12 @@ def _frame(side: int, strength: float, random: np.random.Generator) -> Plant:
     width = max(1, side // 16)
     opacity = np.full((side, side), strength, np.float32)
     opacity[width:-width, width:-width] = 0
-    return _overlay("frame", np.broadcast_to(_colour(random), (side, side, 3)), opacity)
+    return _overlay(_colour(random), opacity)
 
 
 def _cast(side: int, strength: float, random: np.random.Generator) -> Plant:
     """A colour cast over the whole image."""
-    colour = _colour(random)
-    opacity = np.full((side, side), 0.3 * strength, np.float32)
-    return _overlay("colour", np.broadcast_to(colour, (side, side, 3)), opacity)
+    return _overlay(_colour(random), np.full((side, side), 0.3 * strength, np.float32))
 
 
 def _grid(side: int, strength: float, random: np.random.Generator) -> Plant:
@@ -244,18 +233,18 @@ def _grid(side: int, strength: float, random: np.random.Generator) -> Plant:
     def draw(images: Images, _: np.random.Generator) -> tuple[Images, Masks]:
         return np.clip(images + pattern, 0, 1), np.ones(images.shape[:3], bool)
 
-    return Plant("grid", draw, None)
+    return Plant(draw, None)
 
 
-def _overlay(kind: str, picture: Images, opacity: NDArray[np.float32], region: Masks | None = None) -> Plant:
-    """A translucent picture (H,W,3) in front of every image. It has a region unless it covers the whole image."""
+def _overlay(picture: Images, opacity: NDArray[np.float32], region: Masks | None = None) -> Plant:
+    """A translucent picture (H,W,3) or colour (3,) in front of every image, with a region unless it covers it all."""
     region = opacity > 0 if region is None else region
 
     def draw(images: Images, _: np.random.Generator) -> tuple[Images, Masks]:
         weight = opacity[..., None]
         return weight * picture + (1 - weight) * images, np.broadcast_to(region, images.shape[:3])
 
-    return Plant(kind, draw, None if region.all() else region)
+    return Plant(draw, None if region.all() else region)
 
 
 def _checker(side: int, random: np.random.Generator) -> Images:
@@ -264,6 +253,12 @@ def _checker(side: int, random: np.random.Generator) -> Images:
     steps = np.arange(length) // max(1, length // 4)
     colours = np.stack([_colour(random), 1 - _colour(random)])
     return np.asarray(colours[(steps[:, None] + steps) % 2])
+
+
+def _window(tile: Images, side: int, random: np.random.Generator) -> tuple[slice, slice]:
+    """Rows and columns of a tile at a random place."""
+    top, left = random.integers(0, side - len(tile) + 1, 2)
+    return slice(top, top + len(tile)), slice(left, left + len(tile))
 
 
 def _colour(random: np.random.Generator) -> NDArray[np.float32]:
@@ -280,5 +275,5 @@ KINDS: dict[str, Callable[[int, float, np.random.Generator], Plant]] = {
     "frame": _frame,
     "colour": _cast,
     "grid": _grid,
-    "clean": lambda *_: Plant("clean", lambda images, _: (images, np.zeros(images.shape[:3], bool)), None),
+    "clean": lambda *_: Plant(lambda images, _: (images, np.zeros(images.shape[:3], bool)), None),
 }

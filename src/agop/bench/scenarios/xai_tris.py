@@ -13,19 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import agop.bench.scenarios.base as scenario
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8
-from agop.bench.scenarios.base import (
-    FEWEST,
-    Recipe,
-    Scenario,
-    Split,
-    Splits,
-    options_of,
-    pink_noise,
-    register,
-    registry,
-    shared_out,
-)
+from agop.bench.scenarios.base import Indices, Recipe, Scenario, Splits, register, registry, selected
 from agop.errors import InputError
 from agop.images.datasets import read_photos
 
@@ -45,8 +35,8 @@ class Canvas:
 
     def shapes(self) -> tuple[Floats, Floats]:
         """T (3·scale, 2·scale) and L, upright."""
-        t, l_shape = (np.kron(shape, np.ones((self.scale, self.scale), np.float32)) for shape in (_T, _L))
-        return t, l_shape
+        block = np.ones((self.scale, self.scale), np.float32)
+        return np.kron(_T, block), np.kron(_L, block)
 
     def fields(self) -> Floats:
         """Two patterns (2,side,side): T at its place, and L at its place."""
@@ -57,20 +47,20 @@ class Canvas:
         return fields
 
 
-def _fixed(canvas: Canvas, labels: NDArray[np.int64], _: np.random.Generator) -> Floats:
+def _fixed(canvas: Canvas, labels: Indices, _: np.random.Generator) -> Floats:
     """Class 0 has the T, class 1 the L, each at its fixed position."""
     return np.asarray(canvas.fields()[labels])
 
 
-def _moving(canvas: Canvas, labels: NDArray[np.int64], random: np.random.Generator) -> Floats:
+def _moving(canvas: Canvas, labels: Indices, random: np.random.Generator) -> Floats:
     """The class's shape, rotated by a multiple of 90°, at any position where it fits."""
     turns = random.integers(0, 4, len(labels))
     positions = random.random(len(labels))
     patterns = np.empty((len(labels), canvas.side, canvas.side), np.float32)
     for label, upright in enumerate(canvas.shapes()):
         for turn in range(4):
-            selected = (labels == label) & (turns == turn)
-            patterns[selected] = _placed(np.rot90(upright, turn), positions[selected], canvas.side)
+            turned = (labels == label) & (turns == turn)
+            patterns[turned] = _placed(np.rot90(upright, turn), positions[turned], canvas.side)
     return patterns
 
 
@@ -87,7 +77,7 @@ def _placed(shape: Floats, positions: NDArray[np.float64], side: int) -> Floats:
     return np.asarray(padded[row[:, :, None], column[:, None, :]])
 
 
-def _signed(canvas: Canvas, labels: NDArray[np.int64], random: np.random.Generator) -> Floats:
+def _signed(canvas: Canvas, labels: Indices, random: np.random.Generator) -> Floats:
     """Both shapes, each with a random sign: equal signs are class 0, unequal signs class 1."""
     first = random.choice([-1.0, 1.0], len(labels)).astype(np.float32)
     second = np.where(labels == 0, first, -first)
@@ -96,7 +86,7 @@ def _signed(canvas: Canvas, labels: NDArray[np.int64], random: np.random.Generat
 
 
 # Scenario → patterns (N,side,side) of the labels.
-PATTERNS: dict[str, Callable[[Canvas, NDArray[np.int64], np.random.Generator], Floats]] = {
+PATTERNS: dict[str, Callable[[Canvas, Indices, np.random.Generator], Floats]] = {
     "linear": _fixed,
     "multiplicative": _fixed,
     "translations_rotations": _moving,
@@ -140,12 +130,9 @@ def _norm(values: Floats) -> float:
     return float(np.sqrt(np.square(values).sum(dtype=np.float64)))
 
 
-def stratified(count: int, random: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Indices of training, validation and test images, 80/10/10, where labels alternate between two classes.
-
-    Pairs are shuffled, so every split has as many images of each class.
-    """
-    pairs = random.permutation(count // 2)
+def stratified(count: int, random: np.random.Generator) -> list[Indices]:
+    """Indices of training, validation and test images, 80/10/10, where labels alternate between two classes."""
+    pairs = random.permutation(count // 2)  # whole pairs: every split has as many images of each class
     order = np.stack([2 * pairs, 2 * pairs + 1], axis=1).reshape(-1)
     return np.split(order, [8 * len(order) // 10, 9 * len(order) // 10])
 
@@ -156,21 +143,12 @@ def _truths(task: str, own: NDArray[np.bool_], shapes: NDArray[np.bool_]) -> dic
     return {"own": own, "union": own if moves else np.broadcast_to(shapes.any(axis=0), own.shape)}
 
 
-def splits(
-    images: Floats,
-    labels: NDArray[np.int64],
-    truths: Mapping[str, NDArray[Any]],
-    main: str,
-    parts: Sequence[NDArray[np.int64]],
+def _splits(
+    images: Floats, labels: Indices, truths: Mapping[str, NDArray[Any]], main: str, parts: Sequence[Indices]
 ) -> Splits:
     """The splits of the images (N,S,S). `truths` are masks (N,S,S) by kind, `main` is the kind in `Split.masks`."""
     train, validation, test = (
-        Split(
-            torch.from_numpy(images[part]).float()[:, None],
-            torch.from_numpy(labels[part]),
-            torch.from_numpy(truths[main][part]),
-            {kind: torch.from_numpy(truth[part]) for kind, truth in truths.items() if kind != main},
-        )
+        selected(part, images, labels, truths, main, lambda values: torch.from_numpy(values).float()[:, None])
         for part in parts
     )
     return train, validation, test
@@ -232,7 +210,7 @@ def _make(task: str, background: str, seed: int, masks: str) -> Splits:
     truths = {"signed": patterns.astype(np.int8)}
     if masks != "signed":
         truths = _truths(task, patterns != 0, _CANVAS.fields() != 0)
-    return splits(images, labels, truths, masks, stratified(_IMAGES, random))
+    return _splits(images, labels, truths, masks, stratified(_IMAGES, random))
 
 
 def _register(task: str, network_name: str, network: Callable[[], nn.Module], recipe: Recipe) -> None:
@@ -296,13 +274,13 @@ class Options:
     samples: int = 10_000
 
     def __post_init__(self) -> None:
-        if self.samples < 2 * FEWEST or self.samples % 2:
-            raise InputError(f"samples is {self.samples}: pass an even number, {2 * FEWEST} or more")
+        if self.samples < 2 * scenario.FEWEST or self.samples % 2:
+            raise InputError(f"samples is {self.samples}: pass an even number, {2 * scenario.FEWEST} or more")
 
 
 def xai_tris_64(task: str, **options: Any) -> Scenario:
     """A scenario with options, the fields of `Options`."""
-    settings, recipe = options_of(Options, options), _RECIPES[task]
+    settings, recipe = scenario.options_of(Options, options), _RECIPES[task]
     photos = "pink noise is a stand-in for photographs"
     if settings.photos:
         photos = f"photographs from {Path(settings.photos).name}"
@@ -336,20 +314,18 @@ def _make_64(task: str, options: Options, background: str, seed: int, masks: str
     alpha = _ALPHA_64[task][BACKGROUNDS_64.index(background)]
     images = mixed(patterns, noise, alpha, product=task == "multiplicative")
     shapes = smoothed(canvas.fields(), _PATTERN_SIGMA) >= _IN_MASK
-    return splits(images, labels, _truths(task, np.abs(patterns) >= _IN_MASK, shapes), masks, parts)
+    return _splits(images, labels, _truths(task, np.abs(patterns) >= _IN_MASK, shapes), masks, parts)
 
 
-def _background(
-    name: str, options: Options, parts: list[NDArray[np.int64]], random: np.random.Generator
-) -> NDArray[np.float32]:
+def _background(name: str, options: Options, parts: list[Indices], random: np.random.Generator) -> NDArray[np.float32]:
     """Backgrounds (N,64,64) with mean 0. Photographs in different splits are different."""
     if name == "photos":
         if options.photos is None:
             raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
         photos = _grey_photos(Path(options.photos), options.samples)
-        return photos[shared_out(len(photos), parts, random)]
+        return photos[scenario.shared_out(len(photos), parts, random)]
     if name == "pink-noise":
-        return pink_noise(options.samples, _SIDE, random)
+        return scenario.pink_noise(options.samples, _SIDE, random)
     noise = random.standard_normal((options.samples, _SIDE, _SIDE), dtype=np.float32)
     return noise if name == "white" else smoothed(noise, _BACKGROUND_SIGMA)
 

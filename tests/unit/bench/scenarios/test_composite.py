@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from agop.bench.scenarios import get, names
-from agop.errors import InputError, UnknownNameError
 
 
 def splits(name="composite", background="pink-noise", seed=1, samples=200, **options):
@@ -79,26 +78,3 @@ def test_photographs_and_digits_are_in_one_split_only(files):
     assert len(set.union(*photos)) == 40
     labels = [part.labels.unique().tolist() for part in parts]
     assert [len(part) <= most for part, most in zip(labels, (10, 4, 4), strict=True)] == [True] * 3
-
-
-@pytest.mark.parametrize(
-    ("options", "background", "error", "message"),
-    [
-        ({"digit": "x"}, "photos", UnknownNameError, "did you mean 'digits'"),
-        ({"size": 28}, "photos", InputError, "size is 28: pass 32 or 64"),
-        ({"samples": 3}, "photos", InputError, "samples is 3"),
-        ({}, "photos", InputError, "photographs are missing: pass photos=FOLDER"),
-        ({"digits": "."}, "pink-noise", InputError, "has no idx files"),
-    ],
-)
-def test_wrong_options_raise(options, background, error, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(error, match=message):
-        get("composite").with_options({"samples": 100} | options).splits(background, 0)
-
-
-def test_description_names_the_stand_ins(files):
-    description = get("composite").description
-    assert "digits in Pillow's font, a stand-in for MNIST" in description
-    assert "pink noise, a stand-in for photographs" in description
-    assert "stand-in" not in get("composite").with_options(files).description

@@ -7,7 +7,7 @@ from PIL import Image
 
 from agop.bench import scenarios
 from agop.bench.scenarios import get, names
-from agop.errors import InputError, UnknownNameError
+from agop.errors import UnknownNameError
 
 TASKS = ["linear", "multiplicative", "translations_rotations", "xor"]
 T, L = {(1, 1), (2, 1), (2, 2), (3, 1)}, {(4, 5), (5, 5), (6, 5), (6, 6)}
@@ -35,12 +35,10 @@ def test_data_of_every_network_is_that_of_its_task(name):
     scenario = get(name)
     assert name == f"{scenario.task}-{scenario.network_name}"
     for background in scenario.backgrounds:
-        for split, plain in zip(
-            scenario.splits(background, 3), scenarios.xai_tris(scenario.task, background, 3), strict=True
-        ):
-            assert torch.equal(split.images, plain.images)
-            assert torch.equal(split.labels, plain.labels)
-            assert torch.equal(split.masks, plain.masks)
+        both = scenario.splits(background, 3), scenarios.xai_tris(scenario.task, background, 3)
+        for split, plain in zip(*both, strict=True):
+            for part in ("images", "labels", "masks"):
+                assert torch.equal(getattr(split, part), getattr(plain, part))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -185,22 +183,3 @@ def test_photographs_are_in_one_split_only(tmp_path):
 def test_unknown_names_raise_with_suggestion(names, known):
     with pytest.raises(UnknownNameError, match=f"did you mean '{known}'"):
         scenarios.xai_tris(*names)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "error", "message"),
-    [
-        ("linear", {"size": 8}, InputError, "linear has no options: remove size"),
-        ("linear-64", {"photo": "x"}, UnknownNameError, "did you mean 'photos'"),
-        ("linear-64", {"samples": 7}, InputError, "samples is 7: pass an even number"),
-        ("linear-64", {}, InputError, "photographs are missing: pass photos=FOLDER"),
-    ],
-)
-def test_wrong_options_raise(name, options, error, message):
-    with pytest.raises(error, match=message):
-        get(name).with_options(options).splits("photos", 0)
-
-
-def test_description_names_the_stand_in():
-    assert "pink noise is a stand-in for photographs" in get("xor-64").description
-    assert "photographs from pictures" in get("xor-64").with_options({"photos": "pictures"}).description
