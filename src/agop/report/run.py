@@ -127,7 +127,8 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Label and direction of each metric, milliseconds last."""
-        return {**self.about.metrics, "milliseconds": {"label": "ms", "higher_is_better": False}}
+        milliseconds = {"label": "ms", "higher_is_better": False, "what": "wall time per map, in milliseconds"}
+        return {**self.about.metrics, "milliseconds": milliseconds}
 
     @property
     def versions(self) -> list[str]:
@@ -251,13 +252,6 @@ def competing(run: Run) -> list[str]:
     return [method for method in run.spec.methods if not is_control(method)]
 
 
-def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
-    """The method with the best mean; None if there are no scores."""
-    if not scores:
-        return None
-    return (max if up else min)(scores, key=lambda method: scores[method].mean)
-
-
 def best_methods(scores: Mapping[str, Estimate], lead: Callable[[str, str], Estimate | None], *, up: bool) -> list[str]:
     """Methods that may be the best, the one with the best mean first; empty if there are no scores.
 
@@ -338,25 +332,18 @@ def comparisons(run: Run) -> list[Comparison]:
     return lines
 
 
-METRIC = "average_precision"
-
-
-Both = tuple[Estimate | None, Estimate | None]
-
-
-def image_choices(run: Run) -> tuple[str, dict[str, dict[str, Both]]]:
+def image_choices(run: Run) -> tuple[str, dict[str, dict[str, list[Estimate | None]]]]:
     """The metric, and scores by place and method: on all test images, and on those classified correctly.
 
     There are no places if the run has only one of the two choices.
     """
-    metric = METRIC if METRIC in run.spec.metrics else headline(run)
+    metric = "average_precision" if "average_precision" in run.spec.metrics else headline(run)
     if run.only_correct or not run.records_correct:
         return metric, {}
     view = run.with_correct_images()
     return metric, {
         " / ".join(place): {
-            method: (run.estimate(*place, method, metric), view.estimate(*place, method, metric))
-            for method in competing(run)
+            method: [each.estimate(*place, method, metric) for each in (run, view)] for method in competing(run)
         }
         for place in dict.fromkeys(place[:2] for place in run.places)
     }
