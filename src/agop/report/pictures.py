@@ -64,16 +64,14 @@ def pack_maps(maps: NDArray[Any]) -> dict[str, Any]:
 def quantise(values: NDArray[np.float64], top: NDArray[np.float64] | float) -> NDArray[np.uint8]:
     """255 · √(value / top), rounded, at most 255."""
     whole = np.where(np.asarray(top) > 0, top, 1)
-    steps: NDArray[np.uint8] = np.round(255 * np.sqrt(np.clip(values / whole, 0, 1))).astype(np.uint8)
-    return steps
+    return np.asarray(np.round(255 * np.sqrt(np.clip(values / whole, 0, 1))).astype(np.uint8))
 
 
 def block_sums(maps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Maps (S,H,W) with at most 128 pixels per side. Blocks are summed, so that the total stays the same."""
     step = _blocks(maps.shape[1:])
     height, width = (np.arange(0, side, step) for side in maps.shape[1:])
-    sums: NDArray[np.float64] = np.add.reduceat(np.add.reduceat(maps, height, axis=1), width, axis=2)
-    return sums
+    return np.asarray(np.add.reduceat(np.add.reduceat(maps, height, axis=1), width, axis=2))
 
 
 def _blocks(sides: tuple[int, ...], most: int = _SIDE) -> int:

@@ -205,9 +205,8 @@ class Run:
         peers = [name for name in self.spec.scenarios if self.spec.tasks.get(name, name) == task]
         cells = [Cell(name, cell.background, cell.seed) for name in peers if self.spec.has(name, cell.background)]
         learned = [peer for peer in cells if peer.seed not in self.not_learned(peer.scenario, peer.background)]
-        hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] for peer in learned]
-        correct: NDArray[np.bool_] = np.min([hit > 0 for hit in hits], axis=0)
-        return correct
+        hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] > 0 for peer in learned]
+        return np.asarray(np.min(hits, axis=0))
 
     def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
         """True if the score has at least half as many samples as any other method's: only then may it be the best."""

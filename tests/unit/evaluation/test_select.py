@@ -29,7 +29,7 @@ def trained():
 def judge(trained):
     model, images, labels = trained
     priors = Priors.of(model, images[20:], labels[20:], None, 50, progress=False, per_class=False)
-    return Judge.of(model, images[:10], labels[:10], images[20:], priors, 50, SEED)
+    return Judge(model, images[:10], labels[:10], images[20:], priors, 50, SEED)
 
 
 def select(model, *arguments, **options):
