@@ -30,7 +30,7 @@ def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARI
     spec = RunSpec("xai-tris", scenarios, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
     rows, timings, convergence = [], [], []
     for cell in spec.cells():
-        where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
+        where = asdict(cell)
         right = accuracy if cell.background == "correlated" else 0.8
         rows.append(where | {"method": "model", "metric": "accuracy", "value": right, "n": 10})
         for method in METHODS:

@@ -83,6 +83,7 @@ def score(
         start = time.perf_counter()
         maps = explain(model, images, entry.method, entry.prior, targets, **options)
         milliseconds = (time.perf_counter() - start) * 1e3 / len(images)
+        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in masks}
         for metric in metrics:
             if metric.needs_model:  # it doesn't use the masks: once, beside the first kind
@@ -94,7 +95,6 @@ def score(
             else:
                 for kind, truth in masks.items():
                     scores[kind][metric.name] = metric(maps, truth, **{"signed": True} if signed else {}).cpu()
-        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
 
 
