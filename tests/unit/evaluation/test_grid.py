@@ -252,7 +252,10 @@ def test_network_of_a_fixed_size_is_refused_before_anything_runs(model, reason):
     ("options", "message"),
     [
         ({"labels": LABELS % 3}, "a grid has four classes, the labels have only 3: pass images of more"),
-        ({"labels": SWAPPED}, r"36 of 60 images, of 3 classes, are classified correctly with P ≥ 0.9 \(36 with any P\)"),
+        (
+            {"labels": SWAPPED},
+            r"36 of 60 images, of 3 classes, are classified correctly with P ≥ 0.9 \(36 with any P\)",
+        ),
         ({"images": IMAGES / 9}, r"0 of 60 images, of 0 classes, .* \(60 with any P\).*lower the confidence, or pass"),
         ({"labels": LABELS[:5]}, r"labels have shape \(5,\)"),
         ({"labels": LABELS + 1}, "label 5 of sample 4 is out of range"),
