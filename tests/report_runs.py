@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import asdict, replace
+from html.parser import HTMLParser
 
 import numpy as np
 from rich.console import Console
@@ -29,7 +30,7 @@ def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARI
     spec = RunSpec("xai-tris", scenarios, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
     rows, timings, convergence = [], [], []
     for cell in spec.cells():
-        where = {"scenario": cell.scenario, "background": cell.background, "seed": cell.seed}
+        where = asdict(cell)
         right = accuracy if cell.background == "correlated" else 0.8
         rows.append(where | {"method": "model", "metric": "accuracy", "value": right, "n": 10})
         for method in METHODS:
@@ -182,6 +183,28 @@ def report(run, form="json", *options):
     if form == "html":
         return (folder / "index.html").read_text()
     return json.loads(printed) if form == "json" else printed
+
+
+class Tags(HTMLParser):
+    """Elements and text of a page; raises if an element is closed that isn't open."""
+
+    VOID = ("meta", "link", "input", "br", "img", "wbr", "hr")
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.names, self.text = [], [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
 
 
 def terminal_text(run, width=200):

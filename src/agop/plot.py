@@ -98,9 +98,7 @@ def show(
     names = [f", {name if isinstance(name, str) else f'class {name}'}" for name in classes or ()]
     captions = [f"{place + 1} of {len(images)}{names[place] if names else ''}" for place in range(len(few))]
     figure, panels = _grid(pictures[0], captions, ["image", title])
-    for axes, picture in zip(panels[0], pictures, strict=True):
-        _draw(axes, picture)
-    _draw_maps(panels[1:], {title: few}, [None] * len(few), colouring, pictures, beside=panels)
+    _draw_maps(panels, {title: few}, colouring, pictures)
     return figure
 
 
@@ -156,9 +154,7 @@ def compare(
     given = [None] * count if masks is None else masks
     insides = [_mask(mask, picture) for mask, picture in zip(given, pictures, strict=True)]
     figure, panels = _grid(pictures[0], ["image", *columns], titles or [""] * count)
-    for axes, picture, inside in zip(panels[:, 0], pictures, insides, strict=True):
-        _draw(axes, picture, inside)
-    _draw_maps(panels[:, 1:].T, columns, insides, colouring, pictures, beside=panels)
+    _draw_maps(panels.T, columns, colouring, pictures, insides)
     return figure
 
 
@@ -348,11 +344,9 @@ def _picture(image: Any) -> Picture:
     if channels.ndim != 3 or channels.numel() == 0:
         hint = ", for example image[0]" if channels.ndim == 4 and len(channels) == 1 else ""
         raise InputError(f"image has shape {tuple(channels.shape)}: pass one image {shape}{hint}")
-    if channels.dtype == torch.uint8:
-        return np.asarray(pixels(channels[None], [0.0], [255.0])[0])
-    if bool(((channels >= 0) & (channels <= 1)).all()):
-        return np.asarray(pixels(channels[None], [0.0], [1.0])[0])
-    return np.asarray(pixels(channels[None])[0])
+    is_share = bool(((channels >= 0) & (channels <= 1)).all())
+    extremes = ([0.0], [255.0]) if channels.dtype == torch.uint8 else ([0.0], [1.0]) if is_share else ()
+    return np.asarray(pixels(channels[None], *extremes)[0])
 
 
 def _map(values: Any, picture: Picture, name: str = "map") -> _Map:
@@ -440,15 +434,20 @@ def _draw(axes: Axes, picture: Picture, mask: _Mask | None = None, note: str | N
 def _draw_maps(
     panels: Any,
     maps: Mapping[str, Sequence[_Map]],
-    masks: Sequence[_Mask | None],
     colouring: Colouring,
     pictures: Sequence[Picture],
-    beside: Any,
+    masks: Sequence[_Mask | None] | None = None,
 ) -> None:
-    """Draw maps into axes (methods × images): opaque ones alone, others over their pictures. Then the colour bar."""
+    """Draw pictures into the first row of axes (1 + methods × images), maps into the others; then the colour bar.
+
+    Opaque maps are drawn alone, others over their pictures.
+    """
+    masks = masks or [None] * len(pictures)
+    for axes, picture, mask in zip(panels[0], pictures, masks, strict=True):
+        _draw(axes, picture, mask)
     flat = {f"{row} {name}": saliency for name, column in maps.items() for row, saliency in enumerate(column)}
     strengths, top = colouring.strengths(flat)
-    for name, axes_of_name in zip(maps, panels, strict=True):
+    for name, axes_of_name in zip(maps, panels[1:], strict=True):
         for row, (axes, mask, picture) in enumerate(zip(axes_of_name, masks, pictures, strict=True)):
             strength = strengths[f"{row} {name}"]
             if colouring.opacity == 1:
@@ -456,7 +455,7 @@ def _draw_maps(
             else:
                 coloured = map_over_image(picture, strength, 1.0, colouring.opacity, colouring.colours)
             _draw(axes, coloured, mask, _problem(flat[f"{row} {name}"]))
-    _scale_bar(list(np.ravel(beside)), colouring, top)
+    _scale_bar(list(np.ravel(panels)), colouring, top)
 
 
 def _scale_bar(axes: list[Axes], colouring: Colouring, top: float) -> None:
@@ -511,11 +510,13 @@ def _growth(snapshots: dict[int, list[AGOP]]) -> Figure:
     figure = _Figure(figsize=(_SIDE * _FEW + 0.9, tall + 2.6), layout="constrained")
     parts_of_figure = figure.add_gridspec(2, len(few), height_ratios=(tall + 0.3, 2.2))
     panels = [figure.add_subplot(parts_of_figure[0, column]) for column in range(len(few))]
-    maps = {f"step {step:,}": [diagonals[step].sum(dim=0).numpy()] for step in few}
+    maps = {f"step {step:,}": diagonals[step].sum(dim=0).numpy() for step in few}
     colouring = Colouring("common", percentile=100)  # the steps are compared with one another
-    _draw_maps([[axes] for axes in panels], maps, [None], colouring, [np.zeros(0, np.uint8)], beside=panels)
-    for axes, name in zip(panels, maps, strict=True):
+    strengths, top = colouring.strengths(maps)
+    for axes, (name, strength) in zip(panels, strengths.items(), strict=True):
+        _draw(axes, heat(strength, 1.0, colouring.colours), note=_problem(maps[name]))
         axes.set_title(name, fontsize="small")
+    _scale_bar(panels, colouring, top)
     axes = figure.add_subplot(parts_of_figure[1, :])
     cosines = [float((one * last).sum() / (one.norm() * last.norm())) for one in diagonals.values()]
     axes.plot(steps, cosines, **_LINES[1])

@@ -23,22 +23,24 @@ def honest():
     return shortcuts.trained(*shortcuts.drawn(360, 0.0))
 
 
+def saved(factory, *arguments, **options):
+    """An audit with names of the classes, and the address of its page."""
+    audit = agop.audit(*arguments, per_class=80, progress=False, class_names=NAMES, **options)
+    folder = factory.mktemp("audit")
+    audit.save(folder)
+    return audit, f"file://{folder}/index.html"
+
+
 @pytest.fixture(scope="module")
 def compared(cheating, honest, images, tmp_path_factory):
     """The honest model against the cheating one: the finding is new, with pictures of its own."""
-    folder = tmp_path_factory.mktemp("audit")
-    audit = agop.audit(honest, *images, against=cheating, per_class=80, progress=False, class_names=NAMES)
-    audit.save(folder)
-    return audit, folder / "index.html"
+    return saved(tmp_path_factory, honest, *images, against=cheating)
 
 
 @pytest.fixture(scope="module")
 def audited(cheating, images, tmp_path_factory):
     """The cheating model alone."""
-    audit = agop.audit(cheating, *images, per_class=80, class_names=NAMES, progress=False)
-    folder = tmp_path_factory.mktemp("audit")
-    audit.save(folder)
-    return audit, f"file://{folder}/index.html"
+    return saved(tmp_path_factory, cheating, *images)
 
 
 def test_page_shows_findings_reliance_and_the_map_to_trust(page, audited):
@@ -69,13 +71,14 @@ def test_table_of_trials_sorts(page, audited):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_page_is_not_wider_than_the_window(page, audited, width):
+def test_pages_are_not_wider_than_the_window(page, audited, compared, width):
     page.set_viewport_size({"width": width, "height": 800})
-    page.goto(audited[1])
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    panel = page.locator("#reliance figure").first.bounding_box()
-    assert panel["x"] >= 0
-    assert panel["x"] + panel["width"] <= width
+    for _, address in (audited, compared):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        panel = page.locator("#reliance figure").first.bounding_box()
+        assert panel["x"] >= 0
+        assert panel["x"] + panel["width"] <= width
 
 
 # Contrast of the text with the page, as WCAG defines it.
@@ -101,14 +104,9 @@ def test_text_is_readable_in_light_and_dark(page, audited, scheme):
         assert page.locator(selector).first.evaluate(CONTRAST) >= 4.5, selector
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-def test_page_fits_its_window_and_shows_the_comparison(page, compared, colours, width):
-    audit, path = compared
-    page.emulate_media(color_scheme=colours)
-    page.set_viewport_size({"width": width, "height": 900})
-    page.goto(f"file://{path}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_page_shows_the_comparison(page, compared):
+    audit, address = compared
+    page.goto(address)
     texts = page.locator("td[class^=verdict]").all_inner_texts()
     assert texts == [row.verdict for row in audit.comparison.rows]
     assert "new" in texts
@@ -119,10 +117,9 @@ def test_page_fits_its_window_and_shows_the_comparison(page, compared, colours, 
 
 
 @pytest.mark.slow
-def test_no_shortcut_found_is_an_answer(page, honest, tmp_path):
-    audit = agop.audit(honest, *shortcuts.drawn(360, 0.0), per_class=80, progress=False, class_names=NAMES)
-    audit.save(tmp_path)
-    page.goto(f"file://{tmp_path}/index.html")
+def test_no_shortcut_found_is_an_answer(page, honest, tmp_path_factory):
+    audit, address = saved(tmp_path_factory, honest, *shortcuts.drawn(360, 0.0))
+    page.goto(address)
     assert page.locator(".verdict").inner_text() == "No shortcut found."
     assert page.get_by_role("heading", name="What was tried").is_visible()
     section = page.locator("main > section").first

@@ -261,11 +261,14 @@ SCENARIO = "<b>x\"'&amp;{{7*7}}<!--"  # without a slash: part of a folder's name
 
 
 @pytest.fixture
-def hostile(run_folder, tmp_path):
+def copy(run_folder, tmp_path):
+    """A copy of the run without its page."""
+    return shutil.copytree(run_folder, tmp_path / "run", ignore=shutil.ignore_patterns("index.html"))
+
+
+@pytest.fixture
+def hostile(copy, tmp_path):
     """The run with markup in the names of a scenario, a method and a class, and in a note."""
-    copy = tmp_path / "run"
-    shutil.copytree(run_folder, copy)
-    (copy / "index.html").unlink()
     for cell in copy.glob("cells/*"):
         gallery = load_file(cell / "gallery.safetensors")
         gallery[f"maps/{HOSTILE}"] = gallery.pop("maps/vanilla")
@@ -294,12 +297,9 @@ def test_markup_in_names_is_escaped(page, hostile):
     assert page.locator(".at-place.chosen h3").inner_text().startswith("translations_rotations")
 
 
-def test_a_run_without_a_gallery_shows_everything_else(page, run_folder, tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(run_folder, copy)
+def test_a_run_without_a_gallery_shows_everything_else(page, copy, tmp_path):
     for path in copy.glob("cells/*/gallery.safetensors"):
         path.unlink()
-    (copy / "index.html").unlink()
     run_checked("report", "run", folder=tmp_path)
     page.goto((copy / "index.html").as_uri())
     page.wait_for_selector("#cost-chart .main-svg")

@@ -33,7 +33,12 @@ def by_class(run_folder):
     return np.stack([shares(diagonal) for diagonal in diagonals])
 
 
-def test_every_sample_shows_its_image_outline_and_maps(report, gallery, by_class):
+def drawn(page, name, shape):
+    """Colour indices (H,W) of a method's map on the page."""
+    return colour_indices(canvas_bytes(page, f'#maps figure[data-method="{name}"] canvas'), shape)
+
+
+def test_every_sample_shows_its_image_outline_and_maps(report, gallery):
     outlines, pictures = set(), set()
     for sample in range(len(gallery.pictures)):
         address = report.locator("#maps .picture img").get_attribute("src")
@@ -43,8 +48,7 @@ def test_every_sample_shows_its_image_outline_and_maps(report, gallery, by_class
         assert set(paths) == {outline(gallery.masks["true"][sample])}
         strengths, _ = Colouring().strengths({name: maps[sample] for name, maps in gallery.maps.items()})
         for name, strength in strengths.items():
-            indices = colour_indices(canvas_bytes(report, f'#maps figure[data-method="{name}"] canvas'), strength.shape)
-            assert indices == pytest.approx(255 * strength, abs=1.6)  # rounded twice
+            assert drawn(report, name, strength.shape) == pytest.approx(255 * strength, abs=1.6)  # rounded twice
         outlines.add(paths[0])
         pictures.add(address)
         report.keyboard.press("ArrowRight")
@@ -85,11 +89,6 @@ def test_arrow_keys_and_buttons_step_through_the_samples(report, run_folder, gal
     check(len(gallery.pictures) - 1)
 
 
-def drawn(page, name, shape):
-    """Colour indices (H,W) of a method's map on the page."""
-    return colour_indices(canvas_bytes(page, f'#maps figure[data-method="{name}"] canvas'), shape)
-
-
 def test_maps_have_their_own_scale_or_one_for_all(report, gallery, by_class):
     maps = {name: saliency[0] for name, saliency in gallery.maps.items()}
     classes = {f"class {index}": diagonal for index, diagonal in enumerate(by_class)}
@@ -103,9 +102,8 @@ def test_maps_have_their_own_scale_or_one_for_all(report, gallery, by_class):
     assert any(0 < strengths[name].max() < 0.75 for name in maps)
     for name, saliency in maps.items():
         assert drawn(report, name, saliency.shape) == pytest.approx(255 * strengths[name], abs=1.1)
-    assert float(report.locator("#ticks span").last.inner_text().removesuffix(" %")) == pytest.approx(
-        100 * top, rel=0.05
-    )
+    last = report.locator("#ticks span").last.inner_text()
+    assert float(last.removesuffix(" %")) == pytest.approx(100 * top, rel=0.05)
 
 
 def test_agop_global_is_shown_per_class(shared_report, by_class):
@@ -211,11 +209,9 @@ def test_the_convergence_chart_shows_mean_and_range_over_seeds(report, run_folde
     for metric in ("iou", "energy"):
         report.select_option("#convergence-metric", metric)
         traces = report.evaluate("document.getElementById('convergence-chart').data")
-        for name, method, its_metric in (
-            ("agop-global", "agop-global", metric), ("agop-weighted", "agop-weighted", metric),
-            ("accuracy", "model", "accuracy"),
-        ):  # fmt: skip
-            where = place | {"method": method, "metric": its_metric}
+        for name in ("agop-global", "agop-weighted", "accuracy"):
+            of_model = {"method": "model", "metric": "accuracy"}
+            where = place | (of_model if name == "accuracy" else {"method": name, "metric": metric})
             matching = [row for row in snapshot_rows if where.items() <= row.items()]
             seeds = [[row["value"] for row in matching if row["step"] == step] for step in steps]
             index = next(k for k, trace in enumerate(traces) if trace.get("name") == name)
@@ -231,13 +227,10 @@ def test_the_cost_chart_shows_the_files_values_on_a_logarithmic_axis(shared_repo
     )
     assert chart["type"] == "log"
     where, run = {"scenario": "linear", "background": "uncorrelated"}, Run(run_folder)
-    points = [
-        (text, x, y, right, up)
-        for trace in chart["data"]
-        for text, x, y, right, up in zip(
-            trace["text"], trace["x"], trace["y"], trace["error_x"]["array"], trace["error_y"]["array"], strict=True
-        )
-    ]
+    points = []
+    for trace in chart["data"]:
+        ends = (trace["error_x"]["array"], trace["error_y"]["array"])
+        points += zip(trace["text"], trace["x"], trace["y"], *ends, strict=True)
     scored = [method for method in run.spec.methods if run.estimate("linear", "uncorrelated", method, "iou")]
     assert sorted(point[0] for point in points) == sorted(scored)
     assert len(points) > 3

@@ -10,7 +10,7 @@ from agop.tables import Table, number
 TABLE = Table(("name", "a", "long name"), [("x & y", 1, "2.5 ★"), ("z", None, "–")])
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "'quoted"])
+@pytest.mark.parametrize("text", ["=1+1", "=cmd|x", "+1", "-1", "@SUM(A1)", "\t=1", "'quoted"])
 def test_texts_that_a_spreadsheet_would_run_get_a_quote(text):
     assert list(csv.reader(io.StringIO(Table(("name",), [(text,)]).csv()))) == [["name"], [f"'{text}"]]
 

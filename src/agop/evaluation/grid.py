@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from agop.model.outputs import PREDICTED, check_output, check_range, class_count
 from agop.model.probe import check_images, number_of_classes
 from agop.prior.agop import AGOP, Provenance
 from agop.processes import track
-from agop.report.folder import CELL, OBJECT, Gallery, spread
+from agop.report.folder import CELL, OBJECT, spread
 
 CELLS = ("upper left", "upper right", "lower left", "lower right")
 # Defaults: the number of grids at most, and the smallest probability of an image's class.
@@ -52,19 +52,17 @@ class GridEvaluation(Evaluation):
     def save(self, folder: str | os.PathLike[str], name: str = "own", **about: Any) -> None:
         """Write a run folder for `agop report`, as `Evaluation.save` does."""
         names = about.get("classes", {}).get(name, ())
-        super().save(folder, name, **{"samples": {name: self._sample_names(names)}, **about})
+        # Which grid each sample of the gallery is, and which class its maps explain.
+        samples = [
+            f"grid {grid + 1}, maps for {class_name(names, int(self.classes[grid, cell]))} ({CELLS[cell]})"
+            for grid, cell in shown_cells(len(self.sources))
+        ]
+        super().save(folder, name, **{"samples": {name: samples}, **about})
 
     def shown_pictures(self, images: Tensor, *extremes: Sequence[float]) -> Picture:
         """The gallery's grids (S,2H,2W,3) in bytes, from all images (N,C,H,W) and the values of black and white."""
         grids = [grid for grid, _ in shown_cells(len(self.sources))]
         return pixels(joined(images[self.sources[grids]]), *extremes)
-
-    def _sample_names(self, names: Sequence[str]) -> list[str]:
-        """Which grid each sample of the gallery is, and which class its maps explain."""
-        return [
-            f"grid {grid + 1}, maps for {class_name(names, int(self.classes[grid, cell]))} ({CELLS[cell]})"
-            for grid, cell in shown_cells(len(self.sources))
-        ]
 
 
 def grid_pointing_game(
@@ -127,43 +125,32 @@ def grid_pointing_game(
         model, images, classes, objects, grids=grids, confidence=confidence, seed=seed, batch_size=batch_size
     )
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
+    notes = [
+        f"{len(composed):,} grids of {composed.sources.numel():,} images; {composed.confident:,} of {len(images):,} "
+        f"images are classified correctly with P ≥ {confidence:g}. A grid's score is the mean over its four classes.",
+        "Energy-GT is the share of the map in the cell of the explained class, PG whether its highest pixel is there: "
+        "0.25 for a map that doesn't depend on the class."
+        + ("" if composed.objects is None else " AP is for the pixels of the object in that cell."),
+        *output_notes(output),
+    ]
     results: list[MethodScores] = []
-    undefined: dict[str, Counter[str]] = {}
     for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size, references, output):
         results.append(means_over_cells(parts))
-        undefined[parts[0].method] = Counter(reason for part in parts for reason in part.undefined[CELL] if reason)
-    return GridEvaluation(
-        tuple(results),
-        _gallery(model, composed, {result.method: result.maps for result in results}),
-        masks=CELL,
-        notes=(
-            f"{len(composed):,} grids of {composed.sources.numel():,} images; {composed.confident:,} of "
-            f"{len(images):,} images are classified correctly with P ≥ {confidence:g}. A grid's score is the mean over "
-            "its four classes.",
-            "Energy-GT is the share of the map in the cell of the explained class, PG whether its highest pixel is "
-            "there: 0.25 for a map that doesn't depend on the class."
-            + ("" if composed.objects is None else " AP is for the pixels of the object in that cell."),
-            *output_notes(output),
-            *(
-                f"{method}: {counts.total():,} of {composed.sources.numel():,} maps have no score "
-                f"({', '.join(f'{reason}: {count:,}' for reason, count in counts.items())})"
-                for method, counts in undefined.items()
-                if counts
-            ),
-        ),
-        sources=composed.sources,
-        classes=composed.classes,
-    )
-
-
-def _gallery(model: nn.Module, grids: Grids, maps: Mapping[str, Tensor]) -> Gallery:
-    """Some grids, each with the maps for one of its classes."""
-    shown = shown_cells(len(grids))
+        if undefined := Counter(reason for part in parts for reason in part.undefined[CELL] if reason):
+            counts = ", ".join(f"{reason}: {count:,}" for reason, count in undefined.items())
+            total = f"{undefined.total():,} of {composed.sources.numel():,} maps"
+            notes.append(f"{parts[0].method}: {total} have no score ({counts})")
+    # The gallery has some grids, each with the maps for one of its classes.
+    shown = shown_cells(len(composed))
     places = [grid for grid, _ in shown]
-    few, masks = grids.images[places], [grids.masks(cell) for cell in range(len(CELLS))]
-    truth = {kind: torch.stack([masks[cell][kind][grid] for grid, cell in shown]) for kind in masks[0]}
+    few, truths = composed.images[places], [composed.masks(cell) for cell in range(len(CELLS))]
+    truth = {kind: torch.stack([truths[cell][kind][grid] for grid, cell in shown]) for kind in truths[0]}
+    maps = {result.method: result.maps for result in results}
     # No labels: a grid has four classes, so none of the predictions would be wrong.
-    return gallery(model, few, pixels(few), truth, maps, places=places)
+    samples = gallery(model, few, pixels(few), truth, maps, places=places)
+    return GridEvaluation(
+        tuple(results), samples, masks=CELL, notes=tuple(notes), sources=composed.sources, classes=composed.classes
+    )
 
 
 @dataclass(frozen=True)
@@ -217,9 +204,8 @@ def make_grids(
     An image is in one grid only, so grids are independent. Raises InputError if there aren't images for one grid.
     """
     if grids < 1 or not 0 <= confidence <= 1:
-        raise InputError(
-            f"grids is {grids}, confidence {confidence}: give 1 or more grids, and a confidence from 0 to 1"
-        )
+        problem = f"grids is {grids}, confidence {confidence}"
+        raise InputError(f"{problem}: give 1 or more grids, and a confidence from 0 to 1")
     logits = all_logits(model, images, batch_size)
     check_range(labels, class_count(logits), "label")
     # The probability of each image's label, −1 where another class is predicted.
@@ -315,19 +301,13 @@ def means_over_cells(parts: Sequence[MethodScores]) -> MethodScores:
     An undefined score is skipped. The kept maps are for the upper left class, the upper right one …
     """
     first = parts[0]
-    scores = {
-        kind: {
-            metric: torch.stack([part.scores[kind][metric] for part in parts]).nanmean(dim=0)
-            for metric in METRICS[kind]
-        }
-        for kind in first.scores
-    }
-    undefined = {
-        kind: [
-            None if None in reasons else reasons[0] for reasons in zip(*(p.undefined[kind] for p in parts), strict=True)
-        ]
-        for kind in first.undefined
-    }
+    scores: dict[str, dict[str, Tensor]] = {}
+    undefined: dict[str, list[str | None]] = {}
+    for kind in first.scores:
+        each = {metric: [part.scores[kind][metric] for part in parts] for metric in METRICS[kind]}
+        scores[kind] = {metric: torch.stack(of_cells).nanmean(dim=0) for metric, of_cells in each.items()}
+        causes = zip(*(part.undefined[kind] for part in parts), strict=True)
+        undefined[kind] = [None if None in of_cells else of_cells[0] for of_cells in causes]
     maps = torch.stack([parts[number % len(parts)].maps[number] for number in range(len(first.maps))])
     milliseconds = sum(part.milliseconds for part in parts) / len(parts)
     return MethodScores(first.method, scores, undefined, milliseconds, maps)

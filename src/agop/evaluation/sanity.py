@@ -50,14 +50,9 @@ class Sanity:
 
         The correlation counts if it's defined for at least half of the images.
         """
-        last = self._estimates()[-1]
-        if last is None or 2 * len(last.values) < self._images:
-            return self.unchanged
-        return self.unchanged or last.mean >= THRESHOLD
-
-    @property
-    def _images(self) -> int:
-        return self.correlations.shape[1]
+        last, images = self._estimates()[-1], self.correlations.shape[1]
+        enough = last is not None and 2 * len(last.values) >= images and last.mean >= THRESHOLD
+        return self.unchanged or enough
 
     def _estimates(self) -> list[Estimate | None]:
         """Mean correlation of each step with its interval; None if it's undefined for every image."""
@@ -67,24 +62,23 @@ class Sanity:
         """A table of the steps, and a verdict."""
         lowest = [layers[-1] or "the model's own parameters" for layers in self.layers]
         names = [*(f"down to {name}" for name in lowest[:-1]), f"all layers, down to {lowest[-1]}"]
-        texts = []
-        for step in self._estimates():
-            count = 0 if step is None else len(step.values)
-            few = "" if count == self._images else f" ({count} of {counted(self._images, 'image')})"
-            texts.append(str(step or "–") + few)
-        steps = Table(("randomised", "correlation"), [("nothing", "1.000"), *zip(names, texts, strict=True)])
-        start = f"rank correlation of {self.method} maps with those of the trained model: means over "
-        notes = ["an image isn't counted if one of its maps is constant"] if self.correlations.isnan().any() else []
-        return "\n".join(
-            [f"{start}{counted(self._images, 'image')} with 95 % intervals", *steps.text(), *notes, self._verdict()]
-        )
-
-    def _verdict(self) -> str:
-        if not self.model_independent:
-            return "the maps depend on the model's weights"
+        images = counted(self.correlations.shape[1], "image")
+        rows = [("nothing", "1.000")]
+        for name, step, correlations in zip(names, self._estimates(), self.correlations, strict=True):
+            few = f" ({int((~correlations.isnan()).sum())} of {images})" if correlations.isnan().any() else ""
+            rows.append((name, str(step or "–") + few))
+        lines = [
+            f"rank correlation of {self.method} maps with those of the trained model: means over {images} with 95 % "
+            "intervals",
+            *Table(("randomised", "correlation"), rows).text(),
+        ]
+        if self.correlations.isnan().any():
+            lines.append("an image isn't counted if one of its maps is constant")
         given = " given the prior, which is that of the trained model in every step" if self.with_prior else ""
         how = "don't change at all" if self.unchanged else f"hardly change (correlation of at least {THRESHOLD})"
-        return f"model-independent{given}: the maps {how} when all weights are random"
+        independent = f"model-independent{given}: the maps {how} when all weights are random"
+        lines.append(independent if self.model_independent else "the maps depend on the model's weights")
+        return "\n".join(lines)
 
 
 def sanity(

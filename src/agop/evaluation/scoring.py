@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
 from collections import Counter
@@ -21,6 +20,7 @@ from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import probing, rows_for
 from agop.prior.agop import AGOP
+from agop.stats import finite
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,21 @@ def score(
     """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
 
     Metrics query `scorer`, by default the model itself. `references` (M,C,H,W) are other images, for methods and
-    metrics that take some. `output` is what the maps' gradients are of.
+    metrics that take some. `output` is what the maps' gradients are of. Times are measured after a warm-up on the first
+    image.
     """
-
-    def all_scores(maps: Tensor) -> dict[str, dict[str, Tensor]]:
+    targets = target_indices(target, len(images))
+    for name, entry in entries:
+        options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": "skip", "output": output}
+        options["references"] = None if entry.references_from_prior else references
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
+            first = None if targets is None else targets[:1]
+            explain(model, images[:1], entry.method, entry.prior, first, **options)
+        start = time.perf_counter()
+        maps = explain(model, images, entry.method, entry.prior, targets, **options)
+        milliseconds = (time.perf_counter() - start) * 1e3 / len(images)
+        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in masks}
         for metric in metrics:
             if metric.needs_model:  # it doesn't use the masks: once, beside the first kind
@@ -82,42 +93,9 @@ def score(
                 )
                 scores[next(iter(masks))][metric.name] = values.cpu()
             else:
-                options = {"signed": True} if signed else {}
                 for kind, truth in masks.items():
-                    scores[kind][metric.name] = metric(maps, truth, **options).cpu()
-        return scores
-
-    for name, entry in entries:
-        maps, milliseconds = timed_maps(model, images, entry, target, batch_size, references, output)
-        undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
-        yield MethodScores(name, all_scores(maps), undefined, milliseconds, maps[list(shown)])
-
-
-def timed_maps(
-    model: nn.Module,
-    images: Tensor,
-    entry: Entry,
-    target: Target = None,
-    batch_size: int | None = None,
-    references: Tensor | None = None,
-    output: str = PREDICTED,
-) -> tuple[Tensor, float]:
-    """Maps (N,H,W) from `explain`, and milliseconds per sample, measured after a warm-up on the first image."""
-    references = None if entry.references_from_prior else references
-
-    def maps_of(images: Tensor, targets: Tensor | None) -> Tensor:
-        return explain(
-            model, images, entry.method, entry.prior, targets, entry.layer, batch_size,
-            references=references, nan="skip", output=output,
-        )  # fmt: skip
-
-    targets = target_indices(target, len(images))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
-        maps_of(images[:1], None if targets is None else targets[:1])
-    start = time.perf_counter()
-    maps = maps_of(images, targets)
-    return maps, (time.perf_counter() - start) * 1e3 / len(images)
+                    scores[kind][metric.name] = metric(maps, truth, **{"signed": True} if signed else {}).cpu()
+        yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
 
 
 def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) -> Tensor:
@@ -139,15 +117,8 @@ def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
 
 def summary(values: Tensor, undefined: Sequence[str | None]) -> dict[str, Any]:
     """Mean of the defined scores (None without any), their number, and the reasons for the undefined ones."""
-    defined = values[~values.isnan()]
-    mean = float(defined.double().mean()) if len(defined) else None
-    causes = Counter(
-        reason or "undefined for this metric"
-        for reason, missing in zip(undefined, values.isnan().tolist(), strict=False)
-        if missing
-    )
-    return {
-        "value": mean if mean is None or math.isfinite(mean) else None,
-        "n": len(defined),
-        "undefined": dict(causes),
-    }
+    missing = values.isnan()
+    mean = finite(float(values[~missing].double().mean()))
+    pairs = zip(undefined, missing.tolist(), strict=False)
+    causes = Counter(reason or "undefined for this metric" for reason, without in pairs if without)
+    return {"value": mean, "n": int((~missing).sum()), "undefined": dict(causes)}

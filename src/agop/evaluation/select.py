@@ -111,7 +111,7 @@ def select(
     chosen, others = order[:scored], order[scored : scored + _MOST_OTHERS]
     fill = images[others.to(images.device)]
     priors = Priors.of(model, fill, targets[others], prior, rows, progress=progress, per_class=False)
-    judge = Judge.of(model, images[chosen.to(images.device)], targets[chosen], fill, priors, rows, seed)
+    judge = Judge(model, images[chosen.to(images.device)], targets[chosen], fill, priors, rows, seed)
     return compare(judge, by_name, progress=progress)
 
 
@@ -122,7 +122,7 @@ def select_on_halves(
     """The default methods on some of the images. None with the reason for a model that can't be copied."""
     chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))[: _default_count(images)]
     try:
-        judge = Judge.of(model, images[chosen], labels[chosen], fill, priors, rows, seed)
+        judge = Judge(model, images[chosen], labels[chosen], fill, priors, rows, seed)
     except (InputError, ModelError) as error:
         return None, (f"maps weren't compared: {error}",)
     return compare(judge, progress=progress), ()
@@ -184,13 +184,11 @@ class Priors:
             "per_class": per_class,
             "progress": progress,
         }
-        first, second = (
-            fit(model, list(zip(*parts, strict=True)), batch_size=rows, **options)
-            for parts in ([torch.split(tensor[odd::2], rows) for tensor in (images, labels)] for odd in (0, 1))
-        )
-        if prior is None:
-            prior = merge([first, second])
-        return cls(prior, (first, second))
+        halves = []
+        for odd in (0, 1):
+            parts = (torch.split(tensor[odd::2], rows) for tensor in (images, labels))
+            halves.append(fit(model, list(zip(*parts, strict=True)), batch_size=rows, **options))
+        return cls(merge(halves) if prior is None else prior, (halves[0], halves[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +205,12 @@ class Judged:
     milliseconds: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Judge:
-    """Images (N,C,H,W) to score with targets (N,), other images that fill deleted pixels, and the priors."""
+    """Images (N,C,H,W) to score with targets (N,), other images that fill deleted pixels, and the priors.
+
+    `random_model` is a copy of the model whose weights are all random.
+    """
 
     model: nn.Module
     images: Tensor
@@ -217,15 +218,10 @@ class Judge:
     fill: Tensor
     priors: Priors
     rows: int
-    random_model: nn.Module
-    seed: int = 0
+    seed: int
 
-    @classmethod
-    def of(cls, model: nn.Module, images: Tensor, targets: Tensor, fill: Tensor, priors: Priors, rows: int,
-           seed: int) -> Judge:  # fmt: skip
-        """The judge, with a copy of the model whose weights are all random."""
-        (random_model,) = randomised(model, [layers_from_the_top(model, images[:1])], seed)
-        return cls(model, images, targets, fill, priors, rows, random_model, seed)
+    def __post_init__(self) -> None:
+        (self.random_model,) = randomised(self.model, [layers_from_the_top(self.model, self.images[:1])], self.seed)
 
     def judged(self, name: str, method: Method) -> Judged:
         """The method's scores."""
@@ -241,14 +237,11 @@ class Judge:
 
     def _srg(self, maps: Tensor) -> Tensor:
         """SRG (N,) in groups of images, each filled with another image: the same for every method."""
-        parts = [slice(start, start + _GROUP) for start in range(0, len(maps), _GROUP)]
-        gains = [
-            srg(
-                self.model, self.images[part], maps[part], self.targets[part], references=self.fill, draws=1,
-                seed=self.seed + part.start, batch_size=self.rows,
-            )
-            for part in parts
-        ]  # fmt: skip
+        gains = []
+        for start in range(0, len(maps), _GROUP):
+            group = (tensor[start : start + _GROUP] for tensor in (self.images, maps, self.targets))
+            options: dict[str, Any] = {"seed": self.seed + start, "batch_size": self.rows}
+            gains.append(srg(self.model, *group, references=self.fill, draws=1, **options))
         return torch.cat(gains).cpu()
 
     def _sanity(self, name: str, method: Method, maps: Tensor) -> Sanity:
@@ -264,11 +257,8 @@ class Judge:
         if not (method.needs_prior or method.needs_references or seeded):
             return math.nan
         other: Any = replace(method, seed=method.seed + 1) if seeded else method  # type: ignore[attr-defined,call-arg]
-        first, second = (
-            self._few_maps(self.model, one, prior)
-            for one, prior in zip((method, other), self.priors.halves, strict=True)
-        )
-        return float(rank_correlation(first, second).nanmean())
+        pairs = zip((method, other), self.priors.halves, strict=True)
+        return float(rank_correlation(*(self._few_maps(self.model, *pair) for pair in pairs)).nanmean())
 
     def _few_maps(self, model: nn.Module, method: Method, prior: AGOP, count: int = _COMPARED) -> Tensor:
         """Maps of the first images, without warnings: the prior may come from other weights on purpose."""

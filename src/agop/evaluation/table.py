@@ -181,8 +181,7 @@ class Evaluation:
         """Lines below the table: the accuracy, and how many scores are undefined and why, methods grouped by note."""
         methods: dict[str, list[str]] = {}
         for method, undefined in self.undefined.items():
-            reasons = Counter(reason for reason in undefined if reason)
-            if reasons:
+            if reasons := Counter(reason for reason in undefined if reason):
                 counts = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
                 note = f"scores of {reasons.total()} of {len(undefined)} samples are undefined ({counts})"
                 methods.setdefault(note, []).append(method)
@@ -228,10 +227,9 @@ class CellScores:
 
     def skip(self, method: str, metrics: Mapping[str, Sequence[str]], reason: str, count: int) -> None:
         """Add rows without a value for a method that can't run, by kind of masks and metric."""
+        undefined = {"value": None, "n": 0, "undefined": {reason: count}}
         for kind, names in metrics.items():
-            for metric in names:
-                undefined = {"value": None, "n": 0, "undefined": {reason: count}}
-                self.rows.append({"masks": kind, "method": method, "metric": metric, **undefined})
+            self.rows += [{"masks": kind, "method": method, "metric": metric, **undefined} for metric in names]
 
     def write(self, folder: Path, cell: Cell, convergence: Iterable[Row] = ()) -> None:
         """Write rows, timings, convergence and scores into the folder of the cell."""

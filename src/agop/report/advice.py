@@ -8,7 +8,7 @@ import numpy as np
 
 from agop.report.claims import FIXED
 from agop.report.folder import CONTROLS, is_model_independent
-from agop.report.run import Run, best_methods, competing, first, headline, level
+from agop.report.run import Run, best_methods, competing, headline, level
 from agop.stats import Estimate
 
 _LISTED = 4
@@ -97,7 +97,8 @@ class _Group:
         """How far the best method is ahead; recommended only if it is `alone`, with no control as good as it."""
         best, label = tied[0], self.run.metrics[self.metric]["label"]
         mean = f"{label} {scores[best].mean:.2f}{' on average' if len(self.scenarios) > 1 else ''}"
-        second = first({method: score for method, score in scores.items() if method != best}, up=self.up)
+        others = (method for method in scores if method != best)
+        second = (max if self.up else min)(others, key=lambda method: scores[method].mean, default=None)
         lead = None if second is None else self.pooled(best, second)
         if second is None or lead is None:
             return f"{best} scores {mean}, with no other method to compare"
@@ -122,18 +123,16 @@ class _Group:
             score, lead = self.pooled(control), self.pooled(control, best)
             if score is not None and lead is not None and (level(lead) or lead.mean > 0):
                 (beside if level(lead) else above)[control] = score.mean
-        higher = "higher" if self.up else "lower"
-        return _listed(above, "but", "scores", "score", higher) + _listed(
-            beside, "and", "is", "are", "not significantly worse"
-        )
-
-
-def _listed(controls: dict[str, float], start: str, one: str, several: str, end: str) -> str:
-    """The end of a sentence about controls with these scores: ", but a control scores higher: random (0.33)"."""
-    kind = "model-independent control" if all(map(is_model_independent, controls)) else "control"
-    noun = f"a {kind} {one}" if len(controls) == 1 else f"{kind}s {several}"
-    names = " and ".join(f"{control} ({score:.2f})" for control, score in controls.items())
-    return f", {start} {noun} {end}: {names}" if controls else ""
+        text = ""
+        for controls, start, one, several, end in (
+            (above, "but", "scores", "score", "higher" if self.up else "lower"),
+            (beside, "and", "is", "are", "not significantly worse"),
+        ):
+            kind = "model-independent control" if all(map(is_model_independent, controls)) else "control"
+            noun = f"a {kind} {one}" if len(controls) == 1 else f"{kind}s {several}"
+            names = " and ".join(f"{control} ({score:.2f})" for control, score in controls.items())
+            text += f", {start} {noun} {end}: {names}" if controls else ""
+        return text
 
 
 def _background(run: Run, scenario: str) -> str:

@@ -202,15 +202,10 @@ def read_json(path: Path, fix: str = _FIX) -> dict[str, Any]:
 
 def read_record(path: Path, kind: Any, fix: str = _FIX) -> Any:
     """The JSON object in the file as a dataclass with tuples instead of lists. Other names in the file are ignored."""
-    names, values = {item.name for item in fields(kind)}, read_json(path, fix)
+    values, names = read_json(path, fix), {item.name for item in fields(kind)}
+    known = {name: value for name, value in values.items() if name in names}
     try:
-        return kind(
-            **{
-                name: tuple(value) if isinstance(value, list) else value
-                for name, value in values.items()
-                if name in names
-            }
-        )
+        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
     except (InputError, TypeError) as error:
         raise FileError(f"{path} is damaged ({error}): {fix}") from error
 
@@ -283,7 +278,7 @@ class CellFiles:
     """Reader of a finished cell. Raises FileError for a file that is missing or malformed."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._fix = folder, f"delete {folder} and run again"
 
     @property
     def versions(self) -> dict[str, str]:
@@ -315,10 +310,6 @@ class CellFiles:
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(f"{self.folder / name} is damaged ({reason}): {self._fix}") from error
-
-    @property
-    def _fix(self) -> str:
-        return f"delete {self.folder} and run again"
 
 
 Cells = dict[Cell, CellFiles]
@@ -414,10 +405,9 @@ class Gallery:
         """Write the gallery into the folder of a cell."""
         content: Arrays = {"pictures": self.pictures, "labels": self.labels, "predicted": self.predicted}
         content |= {} if self.places is None else {"places": self.places}
-        for kind, arrays in (("masks", self.masks), ("maps", self.maps)):
-            content |= {f"{kind}/{name}": array for name, array in arrays.items()}
-        arrays = {name: np.ascontiguousarray(array) for name, array in content.items()}
-        write_atomically(cell / _GALLERY, save(arrays))
+        content |= {f"masks/{kind}": masks for kind, masks in self.masks.items()}
+        content |= {f"maps/{method}": maps for method, maps in self.maps.items()}
+        write_atomically(cell / _GALLERY, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
 
     @classmethod
     def load(cls, cell: Path) -> Gallery | None:

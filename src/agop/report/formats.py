@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json as writer
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -170,53 +171,43 @@ def markdown(run: Run) -> str:
         f"**In short:** {escape_markdown(advice(run))}",
     ]
     if claims := [(c.claim, f"**{c.verdict}**", escape_markdown(c.figures)) for c in check(run)]:
-        lines += ["", f"## {heading(run)}", "", *Table(("claim", "verdict", "evidence"), claims).markdown()]
+        lines += _section(heading(run), Table(("claim", "verdict", "evidence"), claims))
     lines += [line for remark in remarks(run) for line in ("", escape_markdown(remark))]
-    lines += [*_published(run), *_image_choices(run)]
-    for table in tables:
-        columns = ["method", *map(escape_markdown, table.labels.values())]
-        rows = [[escape_markdown(method), *map(_cell_markdown, cells)] for method, cells in table.rows.items()]
-        lines += ["", f"## {escape_markdown(table.title)}", "", *Table(columns, rows).markdown()]
-    return "\n".join(lines) + "\n"
-
-
-def _published(run: Run) -> list[str]:
-    """Table of our values beside those of the published benchmark."""
-    rows = [
+    rows: list[Sequence[Any]] = [
         (line.scenario, line.background, line.method, line.ours, f"{line.published:.2f}", f"{line.difference:+.2f}")
         for line in comparisons(run)
     ]
-    if not rows:
-        return []
-    about = published()
-    sentence = (
-        f"Rank accuracy with {about['masks']} masks, on images that every network of the run classifies correctly,"
-    )
-    columns = ("scenario", "background", "method", "ours", "published", "difference")
-    return [
-        "", "## Beside the published benchmark", "",
-        f"{sentence} and the published precision: {about['source']}, ±{about['reading_error']}.", "",
-        *Table(columns, rows).markdown(),
-    ]  # fmt: skip
-
-
-def _image_choices(run: Run) -> list[str]:
-    """Table of scores on all test images and on those classified correctly."""
+    if rows:
+        source = published()
+        sentence = (
+            f"Rank accuracy with {source['masks']} masks, on images that every network of the run classifies "
+            f"correctly, and the published precision: {source['source']}, ±{source['reading_error']}."
+        )
+        columns: Sequence[str] = ("scenario", "background", "method", "ours", "published", "difference")
+        lines += _section("Beside the published benchmark", Table(columns, rows), sentence)
     metric, places = image_choices(run)
-    if not places:
-        return []
-    methods = next(iter(places.values()))
-    rows = [
-        [escape_markdown(place), *(" / ".join(mean(score, metric) for score in both) for both in scores.values())]
-        for place, scores in places.items()
-    ]
-    label = escape_markdown(run.metrics[metric]["label"])
-    return [
-        "", "## All images, or only those classified correctly", "",
-        f"{label} with {escape_markdown(run.masks)} masks, on all test images / on those that all networks of the",
-        "run with the same task and seed classify correctly.", "",
-        *Table(["", *map(escape_markdown, methods)], rows).markdown(),
-    ]  # fmt: skip
+    if places:
+        label = escape_markdown(run.metrics[metric]["label"])
+        sentence = (
+            f"{label} with {escape_markdown(run.masks)} masks, on all test images / on those that all networks of the\n"
+            "run with the same task and seed classify correctly."
+        )
+        columns = ["", *map(escape_markdown, next(iter(places.values())))]
+        rows = [
+            [escape_markdown(place), *(" / ".join(mean(score, metric) for score in both) for both in scores.values())]
+            for place, scores in places.items()
+        ]
+        lines += _section("All images, or only those classified correctly", Table(columns, rows), sentence)
+    for table in tables:
+        columns = ["method", *map(escape_markdown, table.labels.values())]
+        rows = [[escape_markdown(method), *map(_cell_markdown, cells)] for method, cells in table.rows.items()]
+        lines += _section(escape_markdown(table.title), Table(columns, rows))
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, table: Table, *sentences: str) -> list[str]:
+    above = [line for text in (f"## {title}", *sentences) for line in ("", text)]
+    return [*above, "", *table.markdown()]
 
 
 def _code(text: str) -> str:

@@ -7,9 +7,9 @@ import gzip
 import math
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -40,14 +40,40 @@ def page(run: Run) -> str:
 
     templates = environment(__package__)
     templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # the order of methods is the run's
-    # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
-    own = {
-        "styles": styles(__package__, *_STYLES),
-        "scripts": scripts(__package__, *_SCRIPTS),
-        "plotly": Markup(get_plotlyjs()),
-    }
     templates.filters["breakable"] = _breakable
-    return templates.get_template("page.html").render(**own, **_content(run))
+    data = _data(run)  # what the scripts draw
+    choice_metric, choices = image_choices(run)
+    galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
+    return templates.get_template("page.html").render(
+        # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
+        styles=styles(__package__, *_STYLES),
+        scripts=scripts(__package__, *_SCRIPTS),
+        plotly=Markup(get_plotlyjs()),
+        run=run,
+        title=f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
+        sentence=_sentence(run),
+        advice=advice(run),
+        grids=_grids(run),
+        gradient=f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})",
+        claims=check(run),
+        claims_heading=heading(run).replace("'", "’"),
+        remarks=remarks(run),
+        tables=_tables(run),
+        comparisons=comparisons(run),
+        published=published(),
+        choices=choices,
+        choice_label=run.metrics[choice_metric]["label"],
+        data=data,
+        has_gallery=bool(galleries),
+        selection=selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
+        controls=[method for method in run.spec.methods if method in CONTROLS],
+        convergence=any(cell["training"] for cell in data["cells"]),
+        eigenvectors=eigenvector_views(run),
+        facts=_facts(run),
+        definitions=_definitions(run),
+        methods=_descriptions(run),
+        raw=_raw(run),
+    )
 
 
 def _breakable(name: str) -> str:
@@ -55,39 +81,6 @@ def _breakable(name: str) -> str:
     from markupsafe import Markup, escape
 
     return Markup(re.sub(r"([-_/@])(?=\w)", r"\1<wbr>", str(escape(name))))
-
-
-def _content(run: Run) -> dict[str, Any]:
-    """Variables of the templates; `data` is what the scripts draw."""
-    data = _data(run)
-    choice_metric, choices = image_choices(run)
-    galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
-    return {
-        "run": run,
-        "title": f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
-        "sentence": _sentence(run),
-        "advice": advice(run),
-        "grids": winner_grids(run),
-        "gradient": f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})",
-        "claims": check(run),
-        "claims_heading": heading(run).replace("'", "’"),
-        "remarks": remarks(run),
-        "tables": table_views(run),
-        "comparisons": comparisons(run),
-        "published": published(),
-        "choices": choices,
-        "choice_label": run.metrics[choice_metric]["label"],
-        "data": data,
-        "has_gallery": bool(galleries),
-        "selection": selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
-        "controls": [method for method in run.spec.methods if method in CONTROLS],
-        "convergence": any(cell["training"] for cell in data["cells"]),
-        "eigenvectors": eigenvector_views(run),
-        "facts": _facts(run),
-        "definitions": _definitions(run),
-        "methods": _descriptions(run),
-        "raw": _raw(run),
-    }
 
 
 def _data(run: Run) -> dict[str, Any]:
@@ -142,19 +135,16 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 def _definitions(run: Run) -> list[dict[str, Any]]:
     """Label, name, description, bounds and direction of every metric. Descriptions are docstrings, made prose."""
-    metrics = []
-    for metric, about in run.metrics.items():
-        what = "wall time per map, in milliseconds" if metric == "milliseconds" else about.get("what", "")
-        metrics.append(
-            {
-                "label": about["label"],
-                "name": metric,
-                "what": " ".join(what.replace(" (N,)", "").replace("`", "").split()),
-                "bounds": " to ".join(f"{end:g}" for end in about.get("bounds") or ()),
-                "direction": "higher is better" if about["higher_is_better"] else "lower is better",
-            }
-        )
-    return metrics
+    return [
+        {
+            "label": about["label"],
+            "name": metric,
+            "what": " ".join(about.get("what", "").replace(" (N,)", "").replace("`", "").split()),
+            "bounds": " to ".join(f"{end:g}" for end in about.get("bounds") or ()),
+            "direction": "higher is better" if about["higher_is_better"] else "lower is better",
+        }
+        for metric, about in run.metrics.items()
+    ]
 
 
 def _descriptions(run: Run) -> list[tuple[str, str]]:
@@ -173,22 +163,23 @@ def _raw(run: Run) -> list[dict[str, Any]]:
     """The run's files, gzipped: convergence alone would be two megabytes as text."""
     contents = {name: collected(run.cells, name) for name in FILES}
     contents |= {name: read_bytes(run.folder / name) for name in ("spec.json", "about.json")}
-    packed = []
-    for name, content in contents.items():
-        if content:
-            text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-            size = f"{len(content) / 1e6:.1f} MB" if len(content) >= 1e6 else f"{len(content) / 1e3:.0f} kB"
-            packed.append({"name": name, "size": size, "text": text})
-    return packed
+    return [
+        {
+            "name": name,
+            "size": f"{len(content) / 1e6:.1f} MB" if len(content) >= 1e6 else f"{len(content) / 1e3:.0f} kB",
+            "text": base64.b64encode(gzip.compress(content, mtime=0)).decode(),
+        }
+        for name, content in contents.items()
+        if content
+    ]
 
 
 def _costs(run: Run, place: Place) -> list[dict[str, Any]]:
     """Milliseconds and main score of each method that has both, as mean, low and high."""
-    scenario, background, masks = place
     points = []
     for method in run.spec.methods:
-        score = run.estimate(scenario, background, method, headline(run), masks)
-        cost = run.estimate(scenario, background, method, "milliseconds")
+        score = run.estimate(*place[:2], method, headline(run), place[2])
+        cost = run.estimate(*place[:2], method, "milliseconds")
         if score is not None and cost is not None and cost.mean > 0:
             kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"
             ends = {
@@ -199,33 +190,23 @@ def _costs(run: Run, place: Place) -> list[dict[str, Any]]:
     return points
 
 
-@dataclass(frozen=True)
-class TableView:
-    """One table: index of its place in the run, columns (name, label, higher is better), and notes.
+def _tables(run: Run) -> list[dict[str, Any]]:
+    """All tables in the order of places; a table of variants follows the main table of its place.
 
-    `lines` are its scores by method, each with a tooltip.
+    A table has the index of its place, columns (name, label, higher is better), scores with tooltips, and notes.
     """
-
-    place: int
-    title: str
-    columns: list[tuple[str, str, bool]]
-    lines: dict[str, list[tuple[ScoreCell, str]]]
-    notes: list[str]
-
-
-def table_views(run: Run) -> list[TableView]:
-    """All tables in the order of places; a table of variants follows the main table of its place."""
     undefined = _undefined(run)
     views = []
     for table in score_tables(run):
         reasons = undefined[table.place]
-        columns = [(name, label, bool(run.metrics[name]["higher_is_better"])) for name, label in table.labels.items()]
+        columns = [(name, label, run.metrics[name]["higher_is_better"]) for name, label in table.labels.items()]
         lines = {
             method: [(cell, _tip(run, method, cell, reasons.get((method, cell.metric)))) for cell in cells]
             for method, cells in table.rows.items()
         }
-        views.append(TableView(run.places.index(table.place), table.title, columns, lines, _notes(table, reasons)))
-    return sorted(views, key=lambda view: view.place)
+        facts = {"place": run.places.index(table.place), "title": table.title, "notes": _notes(table, reasons)}
+        views.append(facts | {"columns": columns, "lines": lines})
+    return sorted(views, key=itemgetter("place"))
 
 
 def _tip(run: Run, method: str, cell: ScoreCell, undefined: str | None) -> str:
@@ -274,76 +255,51 @@ def _notes(table: ScoreTable, undefined: _Undefined) -> list[str]:
     return list(notes)
 
 
-@dataclass(frozen=True)
-class Square:
-    """One method on one place: mean, interval, mark and its meaning, and colours, as text."""
+def _grids(run: Run) -> list[dict[str, Any]]:
+    """All places by all methods, one grid per metric with scores, milliseconds last.
 
-    mean: str
-    interval: str
-    mark: str = ""
-    meaning: str = ""
-    colour: str = ""
-    ink: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """All places by all methods in one metric; `ends` are the values of the darkest and the brightest colour."""
-
-    metric: str
-    label: str
-    up: bool
-    lines: dict[str, list[Square]]
-    ends: tuple[str, str]
-
-
-def winner_grids(run: Run) -> list[Grid]:
-    """One grid per metric with scores, milliseconds last."""
-    grids = (_grid(run, metric) for metric in run.metrics)
-    return [grid for grid in grids if grid is not None]
-
-
-def _grid(run: Run, metric: str) -> Grid | None:
-    scores: dict[Place, dict[str, Estimate]] = defaultdict(dict)
-    for (scenario, background, masks), method in product(run.places, run.spec.methods):
-        score = run.estimate(scenario, background, method, metric, masks)
-        if score is not None:
-            scores[scenario, background, masks][method] = score
-    means = [estimate.mean for line in scores.values() for estimate in line.values()]
-    if not means:
-        return None
-    up = bool(run.metrics[metric]["higher_is_better"])
-    ends = (min(means), max(means)) if up else (max(means), min(means))
+    `ends` are the values of the darkest and the brightest colour.
+    """
+    grids = []
     # The kind of masks is named if the run has several.
     parts = 3 if len(run.kinds) > 1 else 2
-    lines = {" / ".join(place[:parts]): _line(run, place, metric, line, ends) for place, line in scores.items()}
-    worse, better = (number(end, metric) for end in ends)
-    return Grid(metric, run.metrics[metric]["label"], up, lines, (worse, better))
+    for metric, about in run.metrics.items():
+        scores: dict[Place, dict[str, Estimate]] = defaultdict(dict)
+        for (scenario, background, masks), method in product(run.places, run.spec.methods):
+            if score := run.estimate(scenario, background, method, metric, masks):
+                scores[scenario, background, masks][method] = score
+        if means := [score.mean for line in scores.values() for score in line.values()]:
+            up = about["higher_is_better"]
+            ends = (min(means), max(means)) if up else (max(means), min(means))
+            lines = {
+                " / ".join(place[:parts]): _squares(run, place, metric, line, ends) for place, line in scores.items()
+            }
+            shown = [number(end, metric) for end in ends]
+            grids.append({"metric": metric, "label": about["label"], "up": up, "lines": lines, "ends": shown})
+    return grids
 
 
-def _line(run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]) -> list[Square]:
+def _squares(
+    run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]
+) -> list[dict[str, str]]:
+    """Each method on one place: mean, interval, mark and its meaning, and colours, as text."""
     scenario, background, masks = place
-    up = bool(run.metrics[metric]["higher_is_better"])
+    up, log = run.metrics[metric]["higher_is_better"], metric == "milliseconds" and min(ends) > 0
     fair = [m for m in competing(run) if run.fair(scenario, background, m, metric, masks)]
 
     def lead(a: str, b: str) -> Estimate | None:
         return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
 
     by_method = marks(scores, fair, lead, up=up)
-    line = []
+    squares = []
     for method in run.spec.methods:
-        score, mark = scores.get(method), by_method.get(method, "")
-        texts = (mean(score, metric), interval(score, metric), mark, MEANINGS.get(mark, ""))
-        colours = () if score is None else shade(_position(score.mean, *ends, log=metric == "milliseconds"))
-        line.append(Square(*texts, *colours))
-    return line
-
-
-def _position(value: float, worse: float, better: float, *, log: bool) -> float:
-    """Position of a value between the ends, in 0..1; times on a logarithmic axis."""
-    if log and min(worse, better) > 0:
-        value, worse, better = math.log(value), math.log(worse), math.log(better)
-    return 0.5 if better == worse else (value - worse) / (better - worse)
+        score, mark, colour, ink = scores.get(method), by_method.get(method, ""), "", ""
+        if score is not None:
+            value, worse, better = (math.log(x) if log else x for x in (score.mean, *ends))
+            colour, ink = shade(0.5 if better == worse else (value - worse) / (better - worse))
+        texts = {"mean": mean(score, metric), "interval": interval(score, metric), "mark": mark}
+        squares.append(texts | {"meaning": MEANINGS.get(mark, ""), "colour": colour, "ink": ink})
+    return squares
 
 
 def shade(position: float) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from agop.report.run import Run
 # Largest sides of maps and eigenvectors, and of images, in pixels.
 _SIDE, _IMAGE_SIDE = 128, 256
 _MOST_CLASSES, _MOST_FRAMES, _MOST_EIGENVECTORS = 12, 60, 6
+# An eigenvector as a picture (the address of an <img>), and its share of the trace in percent.
+Panel = tuple[str, str]
 
 
 def outline(mask: NDArray[Any]) -> str:
@@ -63,23 +64,19 @@ def pack_maps(maps: NDArray[Any]) -> dict[str, Any]:
 def quantise(values: NDArray[np.float64], top: NDArray[np.float64] | float) -> NDArray[np.uint8]:
     """255 · √(value / top), rounded, at most 255."""
     whole = np.where(np.asarray(top) > 0, top, 1)
-    steps: NDArray[np.uint8] = np.round(255 * np.sqrt(np.clip(values / whole, 0, 1))).astype(np.uint8)
-    return steps
+    return np.asarray(np.round(255 * np.sqrt(np.clip(values / whole, 0, 1))).astype(np.uint8))
 
 
 def block_sums(maps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Maps (S,H,W) with at most 128 pixels per side. Blocks are summed, so that the total stays the same."""
-    step = block_size(maps.shape)
-    if step == 1:
-        return maps
+    step = _blocks(maps.shape[1:])
     height, width = (np.arange(0, side, step) for side in maps.shape[1:])
-    sums: NDArray[np.float64] = np.add.reduceat(np.add.reduceat(maps, height, axis=1), width, axis=2)
-    return sums
+    return np.asarray(np.add.reduceat(np.add.reduceat(maps, height, axis=1), width, axis=2))
 
 
-def block_size(shape: tuple[int, ...]) -> int:
-    """Side of the blocks that become one pixel."""
-    return -(-max(shape[-2:]) // _SIDE)
+def _blocks(sides: tuple[int, ...], most: int = _SIDE) -> int:
+    """Side of the blocks that become one pixel, so that both sides have at most `most` pixels."""
+    return -(-max(sides) // most)
 
 
 def base64_text(values: NDArray[np.uint8]) -> str:
@@ -93,7 +90,7 @@ def gallery_view(run: Run, scenario: str, background: str) -> dict[str, Any] | N
     if gallery is None:
         return None
     count, height, width = map(int, gallery.pictures.shape[:3])
-    step = block_size((height, width))
+    step = _blocks((height, width))
     # A sample is named by its file, or else by its number unless the samples are the first of the data.
     names = list(run.about.samples.get(scenario, ()))
     if len(names) != count:
@@ -163,9 +160,8 @@ def _png(picture: NDArray[np.uint8]) -> str:
     from PIL import Image
 
     image = Image.fromarray(np.ascontiguousarray(picture))
-    step = -(-max(image.size) // _IMAGE_SIDE)
     buffer = io.BytesIO()
-    (image.reduce(step) if step > 1 else image).save(buffer, format="PNG", optimize=True)
+    image.reduce(_blocks(image.size, _IMAGE_SIDE)).save(buffer, format="PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -193,11 +189,10 @@ def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
     """diag(M), channels summed, at up to 60 evenly spaced snapshots of seed 0, all on one scale."""
     files = run.first_cell(scenario, background)
     names = files.snapshots()
-    every = list(names)
-    if not every:
+    if not names:
         return None
-    indices = np.unique(np.linspace(0, len(every) - 1, min(len(every), _MOST_FRAMES)).round().astype(int))
-    steps = [every[index] for index in indices]
+    indices = np.unique(np.linspace(0, len(names) - 1, min(len(names), _MOST_FRAMES)).round().astype(int))
+    steps = [list(names)[index] for index in indices]
     diagonals = (files.arrays(names[step])["diagonal"].astype(np.float64) for step in steps)
     small = block_sums(np.stack([diagonal.sum(axis=0) for diagonal in diagonals]))
     return {
@@ -209,27 +204,11 @@ def _frames(run: Run, scenario: str, background: str) -> dict[str, Any] | None:
     }
 
 
-@dataclass(frozen=True)
-class Panel:
-    """An eigenvector as a picture (the address of an <img>), and its share of the trace in percent."""
+def eigenvector_views(run: Run) -> list[dict[str, Any]]:
+    """Eigenvectors of the first cell of each scenario, without those whose prior has nothing to show.
 
-    picture: str
-    percent: str
-
-
-@dataclass(frozen=True)
-class EigenvectorView:
-    """The eigenvectors of one cell. `residual` is the share of tr(M) that the sketch lacks, in percent."""
-
-    place: str
-    layer: str | None
-    filters: list[Panel]
-    eigenimages: list[Panel]
-    residual: str
-
-
-def eigenvector_views(run: Run) -> list[EigenvectorView]:
-    """The first cell of each scenario, without those whose prior has nothing to show."""
+    `residual` is the share of tr(M) that the sketch lacks, in percent.
+    """
     first: dict[str, Cell] = {}
     for cell in run.spec.cells():
         first.setdefault(cell.scenario, cell)
@@ -237,21 +216,18 @@ def eigenvector_views(run: Run) -> list[EigenvectorView]:
     for cell in first.values():
         background = f" / {cell.background}" if len(run.spec.backgrounds) > 1 else ""
         place = f"{cell.scenario}{background}{', seed 0' if run.spec.seeds > 1 else ''}"
-        views.append(_view(place, run.cells[cell]))
-    return [view for view in views if view.filters or view.eigenimages]
-
-
-def _view(place: str, cell: CellFiles) -> EigenvectorView:
-    prior = cell.arrays(PRIOR)
-    with cell.reading(PRIOR):
-        metadata = (
-            json.loads(safetensors_metadata(cell.content(PRIOR))["agop"])
-            if prior.keys() & {"patch_matrix", "sketch"}
-            else {}
-        )
-        filters = _filters(cell, prior, metadata.get("layer")) if "patch_matrix" in prior else []
-        eigenimages, residual = _eigenimages(prior, metadata.get("count")) if "sketch" in prior else ([], "")
-    return EigenvectorView(place, metadata.get("layer"), filters, eigenimages, residual)
+        files = run.cells[cell]
+        prior = files.arrays(PRIOR)
+        if prior.keys() & {"patch_matrix", "sketch"}:
+            with files.reading(PRIOR):
+                metadata = json.loads(safetensors_metadata(files.content(PRIOR))["agop"])
+                layer = metadata.get("layer")
+                filters = _filters(files, prior, layer) if "patch_matrix" in prior else []
+                images, residual = _eigenimages(prior, metadata.get("count")) if "sketch" in prior else ([], "")
+            views.append(
+                {"place": place, "layer": layer, "filters": filters, "eigenimages": images, "residual": residual}
+            )
+    return [view for view in views if view["filters"] or view["eigenimages"]]
 
 
 def _filters(cell: CellFiles, prior: Arrays, layer: str | None) -> list[Panel]:
@@ -260,9 +236,8 @@ def _filters(cell: CellFiles, prior: Arrays, layer: str | None) -> list[Panel]:
     # Another number of channels: a layer deep in the network, or one with groups.
     if weight is None or weight.ndim != 4 or weight.shape[1] != len(prior["diagonal"]):
         return []
-    return _panels(
-        patch_eigenvectors(prior["patch_matrix"].astype(np.float64), weight.astype(np.float64), _MOST_EIGENVECTORS)
-    )
+    matrix, weight = prior["patch_matrix"].astype(np.float64), weight.astype(np.float64)
+    return _panels(patch_eigenvectors(matrix, weight, _MOST_EIGENVECTORS))
 
 
 def _eigenimages(prior: Arrays, samples: int | None) -> tuple[list[Panel], str]:
@@ -276,5 +251,5 @@ def _eigenimages(prior: Arrays, samples: int | None) -> tuple[list[Panel], str]:
 
 
 def _panels(eigenvectors: Eigenvectors) -> list[Panel]:
-    pictures = [data_uri(signed_picture(vector), _SIDE) for vector in eigenvectors.vectors]
-    return [Panel(*pair) for pair in zip(pictures, eigenvectors.percents, strict=True)]
+    pictures = (data_uri(signed_picture(vector), _SIDE) for vector in eigenvectors.vectors)
+    return list(zip(pictures, eigenvectors.percents, strict=True))

@@ -127,7 +127,8 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """Label and direction of each metric, milliseconds last."""
-        return {**self.about.metrics, "milliseconds": {"label": "ms", "higher_is_better": False}}
+        milliseconds = {"label": "ms", "higher_is_better": False, "what": "wall time per map, in milliseconds"}
+        return {**self.about.metrics, "milliseconds": milliseconds}
 
     @property
     def versions(self) -> list[str]:
@@ -204,9 +205,8 @@ class Run:
         peers = [name for name in self.spec.scenarios if self.spec.tasks.get(name, name) == task]
         cells = [Cell(name, cell.background, cell.seed) for name in peers if self.spec.has(name, cell.background)]
         learned = [peer for peer in cells if peer.seed not in self.not_learned(peer.scenario, peer.background)]
-        hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] for peer in learned]
-        correct: NDArray[np.bool_] = np.min([hit > 0 for hit in hits], axis=0)
-        return correct
+        hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] > 0 for peer in learned]
+        return np.asarray(np.min(hits, axis=0))
 
     def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
         """True if the score has at least half as many samples as any other method's: only then may it be the best."""
@@ -249,13 +249,6 @@ def headline(run: Run) -> str:
 def competing(run: Run) -> list[str]:
     """The run's methods without controls."""
     return [method for method in run.spec.methods if not is_control(method)]
-
-
-def first(scores: Mapping[str, Estimate], *, up: bool) -> str | None:
-    """The method with the best mean; None if there are no scores."""
-    if not scores:
-        return None
-    return (max if up else min)(scores, key=lambda method: scores[method].mean)
 
 
 def best_methods(scores: Mapping[str, Estimate], lead: Callable[[str, str], Estimate | None], *, up: bool) -> list[str]:
@@ -338,25 +331,18 @@ def comparisons(run: Run) -> list[Comparison]:
     return lines
 
 
-METRIC = "average_precision"
-
-
-Both = tuple[Estimate | None, Estimate | None]
-
-
-def image_choices(run: Run) -> tuple[str, dict[str, dict[str, Both]]]:
+def image_choices(run: Run) -> tuple[str, dict[str, dict[str, list[Estimate | None]]]]:
     """The metric, and scores by place and method: on all test images, and on those classified correctly.
 
     There are no places if the run has only one of the two choices.
     """
-    metric = METRIC if METRIC in run.spec.metrics else headline(run)
+    metric = "average_precision" if "average_precision" in run.spec.metrics else headline(run)
     if run.only_correct or not run.records_correct:
         return metric, {}
     view = run.with_correct_images()
     return metric, {
         " / ".join(place): {
-            method: (run.estimate(*place, method, metric), view.estimate(*place, method, metric))
-            for method in competing(run)
+            method: [each.estimate(*place, method, metric) for each in (run, view)] for method in competing(run)
         }
         for place in dict.fromkeys(place[:2] for place in run.places)
     }

@@ -36,9 +36,9 @@ def prior(model):
     return agop.fit(model, [IMAGES], only_correct=False, progress=False)
 
 
-def evaluate(model, masks=MASKS, methods="vanilla", metrics="iou", **options):
+def evaluate(model, masks=MASKS, methods="vanilla", metrics="iou", images=IMAGES, **options):
     """An evaluation of the six images, by one method and one metric unless given."""
-    return agop.evaluate(model, IMAGES, masks, methods, metrics=metrics, **options)
+    return agop.evaluate(model, images, masks, methods, metrics=metrics, **options)
 
 
 def accuracy(model):
@@ -65,16 +65,13 @@ def test_default_is_every_runnable_method_and_every_metric(model, prior):
     assert list(without.scores["vanilla"]) == metrics.default_names()
 
 
-def test_references_are_for_methods_and_metrics(model):
+def test_references_are_for_methods_and_metrics(model, prior):
     references = zoo.images(8, seed=9)
     scores = evaluate(model, methods="expected-gradients", metrics=["energy", "srg"], references=references).scores
     maps = agop.explain(model, IMAGES, "expected-gradients", references=references)
     assert torch.equal(scores["expected-gradients"]["energy"], metrics.energy(maps, MASKS))
     expected = metrics.srg(model, IMAGES, maps, references=references)
     torch.testing.assert_close(scores["expected-gradients"]["srg"], expected)
-    with pytest.raises(InputError, match="expected-gradients needs reference images"):
-        evaluate(model, methods=["vanilla", "expected-gradients"])
-    prior = agop.fit(model, [IMAGES], only_correct=False, progress=False)
     expected = agop.explain(model, IMAGES, "agop-expected", prior, references=references)
     scores = evaluate(model, methods="agop-expected", metrics="energy", prior=prior, references=references).scores
     torch.testing.assert_close(scores["agop-expected"]["energy"], metrics.energy(expected, MASKS))
@@ -101,12 +98,9 @@ def test_controls_are_scored_beside_the_methods(model, tmp_path):
 def test_undefined_scores_are_counted_with_their_reason(model):
     rows = evaluate(model, ONE_EMPTY, metrics=["energy", "deletion"]).rows()
     assert [row["method"] for row in rows] == ["vanilla"] * 2 + ["centre"] * 2 + ["mean-mask"] * 2
-    assert rows[0]["n"] == 5
-    assert rows[0]["undefined"] == {"mask is empty": 1}
-    assert rows[1]["n"] == 6
+    assert (rows[0]["n"], rows[0]["undefined"], rows[1]["n"]) == (5, {"mask is empty": 1}, 6)
     row = evaluate(model, torch.zeros_like(MASKS), metrics="energy").rows()[0]
-    assert row["value"] is None
-    assert row["n"] == 0
+    assert (row["value"], row["n"]) == (None, 0)
 
 
 def test_table_shows_the_accuracy_and_the_number_of_undefined_scores(model):
@@ -132,21 +126,18 @@ class Nameless(agop.methods.Method):
         return job.images.abs().sum(1)
 
 
-WRONG_MASKS = r"masks have shape .*: pass one mask per image, \("
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"labels": torch.zeros(6, 2, dtype=torch.long)}, "labels have shape"),
-        ({"labels": torch.zeros(1, dtype=torch.long)}, "labels have shape"),
         ({"labels": torch.rand(6)}, "labels contains fractions"),
-        ({"masks": MASKS[:2]}, WRONG_MASKS),
-        ({"masks": MASKS[:, :3]}, WRONG_MASKS),
-        ({"masks": MASKS[:, None]}, WRONG_MASKS),
+        ({"masks": MASKS[:2]}, r"masks have shape .*: pass one mask per image, \("),
+        ({"masks": MASKS[:, None]}, r"masks have shape .*: pass one mask per image, \("),
         ({"masks": -MASKS.int()}, "signed=True"),
         ({"methods": []}, "no methods to compare"),
+        ({"methods": ["vanilla", "expected-gradients"]}, "expected-gradients needs reference images"),
         ({"metrics": []}, "no metrics"),
+        ({"output": "odds"}, "output is 'odds': give 'predicted' or 'contrast'"),
         ({"metrics": ["energi"]}, "did you mean 'energy'"),
         ({"methods": ["vanilla", "vanilla"]}, "twice"),
         ({"methods": ["vanilla", lambda job: None]}, "method is a function: give a name or"),
@@ -258,33 +249,29 @@ def test_layer_is_for_the_methods_that_use_the_last_block(model):
 
 def test_contrast_scores_the_maps_of_the_log_odds_and_says_so(model):
     prior = agop.fit(model, [IMAGES], only_correct=False, progress=False, output="contrast")
-    result = agop.evaluate(model, IMAGES, MASKS, ["vanilla", "agop-weighted"], prior, "energy", output="contrast")
+    result = evaluate(model, MASKS, ["vanilla", "agop-weighted"], "energy", prior=prior, output="contrast")
     for name, values in result.scores.items():
         if name not in CONTROLS:
             maps = agop.explain(model, IMAGES, name, prior, output="contrast")
             torch.testing.assert_close(values["energy"], metrics.energy(maps, MASKS))
             assert not torch.allclose(maps, agop.explain(model, IMAGES, "vanilla"), rtol=1e-2)
     assert "Gradients are those of the contrast" in repr(result)
-    assert "contrast" not in repr(agop.evaluate(model, IMAGES, MASKS, "vanilla", metrics="energy"))
-    with pytest.raises(InputError, match="output is 'odds': give 'predicted' or 'contrast'"):
-        agop.evaluate(model, IMAGES, MASKS, "vanilla", output="odds")
+    assert "contrast" not in repr(evaluate(model))
 
 
-def test_image_with_nan_is_undefined_and_the_others_are_scored():
-    model, images, masks = zoo.build("plain").eval(), zoo.images(4), torch.zeros(4, 12, 12, dtype=torch.bool)
-    masks[:, 3:6, 3:6] = True
-    methods = ["vanilla", "smoothgrad"]
-    expected = agop.evaluate(model, images[1:], masks[1:], methods=methods)
-    broken = images.clone()
+def test_image_with_nan_is_undefined_and_the_others_are_scored(model):
+    options = {"methods": ["vanilla", "smoothgrad"], "metrics": None, "controls": False}
+    expected = evaluate(model, MASKS[1:], images=IMAGES[1:], **options)
+    broken = IMAGES.clone()
     broken[0, 0, 0, 0] = torch.nan
     with pytest.warns(AGOPWarning, match="sample 0"):
-        table = agop.evaluate(model, broken, masks, methods=methods, controls=False)
-    for name in methods:
+        table = evaluate(model, images=broken, **options)
+    for name in ("vanilla", "smoothgrad"):
         for metric, scores in table.scores[name].items():
             assert scores[0].isnan(), (name, metric)
             torch.testing.assert_close(scores[1:], expected.scores[name][metric])
     rows = [row for row in table.rows() if row["metric"] == "energy"]
-    assert all(row["n"] == 3 and list(row["undefined"].values()) == [1] for row in rows)
+    assert all(row["n"] == 5 and list(row["undefined"].values()) == [1] for row in rows)
 
 
 @pytest.fixture(scope="module")
@@ -325,18 +312,15 @@ def test_table_shows_directions_the_number_of_images_and_what_the_marks_mean(lar
     assert "controls, which depend on the model in part: activation-norm" in lines
 
 
-def test_wide_table_is_split_by_columns():
-    model, images, masks = zoo.build("plain"), zoo.images(4), torch.zeros(4, 12, 12, dtype=torch.bool)
-    masks[:, 2:5, 3:6] = True
-    lines = str(agop.evaluate(model, images, masks, "vanilla")).splitlines()
+def test_wide_table_is_split_by_columns(model):
+    lines = str(evaluate(model, metrics=None)).splitlines()
     assert max(map(len, lines)) <= 120
     assert sum(line.startswith("vanilla ") for line in lines) == 2
     labels = [agop.metrics.get(name).label for name in agop.metrics.default_names()]
     assert all(sum(label in line.split() for line in lines) == 1 for label in labels)
 
 
-def test_one_image_has_no_intervals_and_an_undefined_score_is_a_dash():
-    model, images, masks = zoo.build("plain"), zoo.images(1), torch.zeros(1, 12, 12, dtype=torch.bool)
-    lines = str(agop.evaluate(model, images, masks, "vanilla", metrics=["iou", "deletion"])).splitlines()
+def test_one_image_has_no_intervals_and_an_undefined_score_is_a_dash(model):
+    lines = str(evaluate(model, 0 * MASKS[:1], metrics=["iou", "deletion"], images=IMAGES[:1])).splitlines()
     assert lines[0] == "means over images (N = 1) with 95 % intervals"
     assert re.fullmatch(r"vanilla +– +0\.\d{3} ★ +\S+", lines[2])

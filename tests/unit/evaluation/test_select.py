@@ -29,7 +29,7 @@ def trained():
 def judge(trained):
     model, images, labels = trained
     priors = Priors.of(model, images[20:], labels[20:], None, 50, progress=False, per_class=False)
-    return Judge.of(model, images[:10], labels[:10], images[20:], priors, 50, SEED)
+    return Judge(model, images[:10], labels[:10], images[20:], priors, 50, SEED)
 
 
 def select(model, *arguments, **options):
@@ -88,10 +88,8 @@ def test_stability_compares_two_halves_of_the_data_and_two_seeds(judge):
 def test_without_labels_predicted_classes_are_explained(trained):
     model, images, _ = trained
     predicted = model(images).argmax(dim=1)
-    ours, theirs = (
-        scores(select(model, images, labels, methods="vanilla", count=6)) for labels in (None, predicted)
-    )  # fmt: skip
-    torch.testing.assert_close(ours, theirs)
+    both = (scores(select(model, images, labels, methods="vanilla", count=6)) for labels in (None, predicted))
+    torch.testing.assert_close(*both)
 
 
 def test_a_prior_is_computed_if_there_is_none_and_used_if_there_is_one(trained):
@@ -129,6 +127,7 @@ def test_methods_that_do_not_suit_the_model_are_skipped_with_a_reason():
 @pytest.mark.parametrize(
     ("options", "error", "problem"),
     [
+        ({"images": torch.zeros(1, 1, 16, 16)}, InputError, "got 1 image: give at least 8"),
         ({"count": 1}, InputError, "count is 1"),
         ({"methods": []}, InputError, "no methods"),
         ({"methods": ["vanilla", "vanilla"]}, InputError, "vanilla appears twice"),
@@ -140,14 +139,8 @@ def test_methods_that_do_not_suit_the_model_are_skipped_with_a_reason():
     ],
 )  # fmt: skip
 def test_bad_arguments_raise(trained, options, error, problem):
-    model, images, _ = trained
     with pytest.raises(error, match=problem):
-        select(model, images, **options)
-
-
-def test_one_image_is_not_enough(trained):
-    with pytest.raises(InputError, match="got 1 image: give at least 8"):
-        select(trained[0], trained[1][:1])
+        select(trained[0], **{"images": trained[1]} | options)
 
 
 def test_prior_of_another_model_warns_and_of_another_shape_raises(trained):
@@ -156,10 +149,8 @@ def test_prior_of_another_model_warns_and_of_another_shape_raises(trained):
     foreign = agop.fit(linear, [(images, labels)], only_correct=False, progress=False)
     with pytest.warns(AGOPWarning, match="another model"):
         select(model, images, labels, foreign, methods="agop-weighted", count=4)
-    small = agop.fit(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), [torch.rand(4, 1, 8, 8)], only_correct=False,
-                     progress=False)  # fmt: skip
     with pytest.raises(PriorError, match="for images of shape"):
-        select(model, images, labels, small)
+        select(model, images, labels, agop.AGOP(torch.ones(1, 8, 8), 4))
 
 
 def test_warnings_of_methods_become_notes(trained):
@@ -207,11 +198,15 @@ def test_a_cheaper_method_of_the_best_is_named():
     assert chosen.table[0]["gradients"] == 50
 
 
-@pytest.mark.parametrize("name", ["mine", "sobel"])
-def test_a_map_that_is_independent_of_the_weights_is_never_recommended(name):
-    chosen = selection(judged(name, 0.9, correlation=0.97), judged("a", 0.4))
+@pytest.mark.parametrize(
+    "better",
+    [judged("mine", 0.9, correlation=0.97), judged("sobel", 0.9, correlation=0.97), judged("b", 0.9, undefined=13)],
+    ids=["independent of the weights", "a control", "scores for few images"],
+)
+def test_some_methods_are_never_recommended(better):
+    chosen = selection(better, judged("a", 0.4))
     assert chosen.best == ("a",)
-    assert ("Not considered: mine" in chosen.recommendation) == (name == "mine")
+    assert ("Not considered: mine" in chosen.recommendation) == (better.method == "mine")
 
 
 def test_without_a_map_that_depends_on_the_weights_nothing_is_recommended():
@@ -227,11 +222,6 @@ def test_methods_that_are_like_random_maps_are_not_recommended(mean, spread):
     chosen = Selection((judged("a", mean, spread=spread), random), IMAGES, 1.0)
     assert chosen.best == ()
     assert "not clearly above that of random maps" in chosen.recommendation
-
-
-def test_a_method_with_scores_for_few_images_does_not_compete():
-    chosen = selection(judged("a", 0.9, undefined=13), judged("b", 0.4))
-    assert chosen.best == ("b",)
 
 
 def test_differences_to_the_best_are_paired():

