@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError, PriorError
-from agop.prior.accumulator import mean_and_deviation
+from agop.prior.accumulator import Sketch, mean_and_deviation
 from agop.prior.agop import AGOP, TRAINING, MergedPart
-from agop.prior.sketch import Sketch
 
 
 def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:

@@ -8,8 +8,8 @@ import torch
 
 import agop
 from agop.bench import CNN8by8
+from agop.prior.accumulator import Sketch
 from agop.prior.matrices import Eigenvectors, patch_eigenvectors, sketch_eigenvectors
-from agop.prior.sketch import Sketch
 
 RANK, SHAPE = 6, (1, 8, 8)
 
