@@ -15,8 +15,6 @@ AGOPError
 AGOPWarning (UserWarning)         something to check; the result is valid
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Iterator

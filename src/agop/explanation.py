@@ -1,7 +1,5 @@
 """explain(): runs a method, by name or configured, on a batch of images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, overload

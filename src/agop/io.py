@@ -1,7 +1,5 @@
 """Files: which may be written, atomic writes, locks between processes, versions of packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Figures for papers and notebooks. Needs matplotlib: pip install 'agop[plot]'."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """Name → plug-in, with "did you mean"."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """The page of `agop app`: uploads that one model explains, as HTML in Gradio blocks."""
 
-from __future__ import annotations
-
 import html
 import shutil
 import threading

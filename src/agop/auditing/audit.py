@@ -1,7 +1,5 @@
 """audit(): sample → candidates → screened once → refined → tested on the other half → findings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Candidates: what may decide a class, each with an intervention and controls for it."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Tests: two groups of images, and the effect of a candidate beside its controls on pairs of images."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

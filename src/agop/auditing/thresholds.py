@@ -4,8 +4,6 @@ Selection data: SmallResNet on CIFAR-10 and Fashion-MNIST, seeds from 100 on (do
 nothing"). Benchmark: 57 models on CIFAR-10, seeds 3 to 5 (docs/results/shortcuts.md).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Benchmarks: networks, scenarios with known truth, and their training and scoring into a run folder."""
 
-from __future__ import annotations
-
 from agop.bench import scenarios
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8, ResNet18, SmallResNet
 

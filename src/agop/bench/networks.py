@@ -1,7 +1,5 @@
 """Networks of the benchmarks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

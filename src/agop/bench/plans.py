@@ -1,7 +1,5 @@
 """Plans: what each benchmark computes."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Runs of a bench: a run folder, and its cells in parallel processes: train with the hook, explain, score."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import warnings

@@ -1,7 +1,5 @@
 """`agop bench shortcuts`: models with and without a planted shortcut, and what each detector says of them."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import time

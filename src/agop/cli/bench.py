@@ -1,7 +1,5 @@
 """`agop bench`: run a benchmark into a run folder, and check the paper's claims."""
 
-from __future__ import annotations
-
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any

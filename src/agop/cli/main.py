@@ -1,7 +1,5 @@
 """The `agop` command."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

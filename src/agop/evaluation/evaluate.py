@@ -1,7 +1,5 @@
 """evaluate(): methods scored against masks on a user's own model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

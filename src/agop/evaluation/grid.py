@@ -1,7 +1,5 @@
 """grid_pointing_game(): does the map for one of four classes lie in the cell of that class?"""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """sanity(): do a method's maps depend on what the model has learned?"""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import warnings

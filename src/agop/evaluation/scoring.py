@@ -1,7 +1,5 @@
 """The scoring loop: methods × metrics on images with masks, for users and benches."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections import Counter

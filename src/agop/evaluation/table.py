@@ -1,7 +1,5 @@
 """The result of an evaluation: prints as a table, saves as a run folder."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

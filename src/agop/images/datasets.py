@@ -1,7 +1,5 @@
 """Data sets on disk: MNIST, CIFAR-10, photographs, and images with masks."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

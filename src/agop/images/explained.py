@@ -1,7 +1,5 @@
 """The explaining loop: image files → predictions and maps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A folder of explanations: a sheet per image, a page with all images, the raw maps, and a manifest."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

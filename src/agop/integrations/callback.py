@@ -1,7 +1,5 @@
 """What the callbacks share: the hook, its options, the finished AGOP, and the states of all ranks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, ClassVar

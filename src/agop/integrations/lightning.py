@@ -1,7 +1,5 @@
 """AGOPCallback: collects diag(M) during Lightning's Trainer.fit."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Models of timm, torchvision and transformers, with the preprocessing and the GradCAM layer that they define."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """agop's methods as an `explain_func` for Quantus' metrics. Quantus itself isn't imported."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Controls: maps that don't use the model, or its first layer only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

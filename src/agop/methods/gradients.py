@@ -1,7 +1,5 @@
 """Gradient methods: VanillaGrad, SmoothGrad, Integrated Gradients, Expected Gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

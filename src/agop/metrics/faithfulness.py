@@ -1,7 +1,5 @@
 """Faithfulness: does the prediction change with the map's pixels?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

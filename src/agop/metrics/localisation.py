@@ -1,7 +1,5 @@
 """Localisation: does the map lie in the mask?"""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

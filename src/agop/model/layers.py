@@ -1,7 +1,5 @@
 """Layers: which one a method uses, its feature maps and gradients, and the outputs at its patches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Load models: from libraries, user code, weight files and exported programs. No code from weight files is run."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Outputs of a model: logits, targets, labels and probabilities."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

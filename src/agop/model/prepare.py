@@ -1,7 +1,5 @@
 """prepare(): a copy of a trained model that computes the same input gradients faster."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections import Counter

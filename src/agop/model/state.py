@@ -1,7 +1,5 @@
 """State: put a model into eval mode with frozen parameters and restore it exactly; digests of its weights."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import sys

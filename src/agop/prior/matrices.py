@@ -1,7 +1,5 @@
 """Matrices in NumPy: a square root of the patch matrix, and top eigenvectors. Reports use them without torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

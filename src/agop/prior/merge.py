@@ -1,7 +1,5 @@
 """merge(): AGOPs of parts of the data as one AGOP of all data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

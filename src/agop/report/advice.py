@@ -1,7 +1,5 @@
 """Which method to use, in one sentence computed from the rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The paper's claims, each checked against the rows: holds, fails or undecided, with the evidence."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence

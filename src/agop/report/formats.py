@@ -1,7 +1,5 @@
 """Report formats: terminal, Markdown, LaTeX, CSV, JSON, HTML."""
 
-from __future__ import annotations
-
 import json as writer
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The HTML page of a run: one self-contained file, built from the run folder alone."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import math

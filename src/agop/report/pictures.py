@@ -1,7 +1,5 @@
 """The page's pictures: gallery, snapshots of the training, eigenvectors."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

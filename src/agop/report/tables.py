@@ -1,7 +1,5 @@
 """Tables of a run: methods by metrics, one per scenario, background and kind of masks, with the paper's values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

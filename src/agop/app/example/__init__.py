@@ -1,7 +1,5 @@
 """The example of `agop app`: a small trained network, its AGOP file and three images (docs/make_app_example.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scenarios: data with known ground truth. `names()` lists them."""
 
-from __future__ import annotations
-
 from agop.bench.scenarios import clevr_xai, composite  # noqa: F401  (they register their scenarios)
 from agop.bench.scenarios.base import Recipe, Scenario, Split, register, registry
 from agop.bench.scenarios.xai_tris import xai_tris

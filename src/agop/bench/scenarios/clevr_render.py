@@ -1,7 +1,5 @@
 """Render CLEVR-like scenes: light, shading, images and exact masks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CLEVR-XAI: does metal or rubber dominate the scene? On the official images, or on scenes drawn offline."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Digits on photographs: which digit is it? The mask is its pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial

@@ -1,7 +1,5 @@
 """Tasks with a planted shortcut: something beside the object that goes with a class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """XAI-TRIS: tetrominoes in noise at 8×8, and large smooth ones in noise or on photographs at 64×64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
