@@ -19,7 +19,7 @@ from agop.methods.base import takes_layer
 from agop.model.layers import Layer, named_layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import check_images, probing
-from agop.model.state import RandomState, unwrapped
+from agop.model.state import seeded, unwrapped
 from agop.prior.agop import AGOP
 from agop.processes import track
 from agop.stats import Estimate, estimate, spearman
@@ -190,18 +190,13 @@ def _randomise(module: nn.Module, seed: int) -> None:
     """Initialise a module's own parameters again. Values that reset_parameters() doesn't change are permuted."""
     own = list(module.parameters(recurse=False))
     before = [parameter.detach().clone() for parameter in own]
-    random_state = RandomState(own)
-    try:
-        torch.manual_seed(seed)
+    with seeded(seed, own), torch.no_grad():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
-        with torch.no_grad():
-            for parameter in (new for new, old in zip(own, before, strict=True) if torch.equal(new, old)):
-                order = torch.randperm(parameter.numel(), device="cpu").to(parameter.device)
-                parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))
-    finally:
-        random_state.restore(random_state.names)
+        for parameter in (new for new, old in zip(own, before, strict=True) if torch.equal(new, old)):
+            order = torch.randperm(parameter.numel(), device="cpu").to(parameter.device)
+            parameter.copy_(parameter.flatten()[order].reshape(parameter.shape))
 
 
 def randomised(model: nn.Module, groups: Sequence[Sequence[str]], seed: int) -> Iterator[nn.Module]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-import random
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,7 +29,7 @@ from agop.methods.base import Job, Method, sum_channels, takes_layer
 from agop.model.layers import CONVOLUTIONS, Layer, as_grid, last_layer, layer_for, output_of, prefix_tokens
 from agop.model.outputs import Target, is_bypassed, logits_of, target_indices
 from agop.model.probe import Probe, at_least_float32, captured, check_images, probing
-from agop.model.state import unwrapped
+from agop.model.state import seeded, unwrapped
 from agop.prior.agop import AGOP
 from agop.registry import unknown_name_error
 
@@ -297,10 +295,7 @@ class CaptumMethod(Method):
             explainer = self._explainer(job.probe)
             for part, classes in zip(torch.split(images, size), torch.split(targets, size), strict=True):
                 arguments = self._arguments(options, classes, max(job.rows, rows * len(part)))
-                # Seeds every generator that Captum uses. `probing` restores their states afterwards.
-                for generator in (random.seed, np.random.seed, torch.manual_seed):
-                    generator(self.seed)
-                with warnings.catch_warnings():
+                with seeded(self.seed, [images]), warnings.catch_warnings():
                     # Captum warns that it sets hooks, which are on a copy, or that it fits a model per image.
                     warnings.simplefilter("ignore", UserWarning)
                     result = explainer.attribute(part.requires_grad_(), **arguments)

@@ -241,6 +241,18 @@ def preserved_random_state(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
             before.restore(changed - _drawn_while_waiting(_WAIT, parameters))
 
 
+@contextmanager
+def seeded(seed: int, parameters: Sequence[Tensor]) -> Iterator[None]:
+    """Seed the generators of Python, NumPy, torch and the parameters' devices, and restore them afterwards."""
+    before = RandomState(parameters)
+    try:
+        for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+            set_seed(seed)
+        yield
+    finally:
+        before.restore(before.names)
+
+
 def refuse_sharded(modules: Iterable[nn.Module]) -> None:
     """Raise for modules in FullyShardedDataParallel, whose parameters our passes would detach from the training."""
     fsdp = sys.modules.get("torch.distributed.fsdp")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agop.errors import InputError, NoSamplesError
 from agop.model.probe import at_least_float32, float64_device
-from agop.processes import gathered, rank_and_world_size
+from agop.processes import gathered
 
 # Values in float64 at once: they stay in the cache, whatever the batch size.
 _CHUNK_VALUES = 2**17
@@ -130,7 +130,7 @@ class Accumulator:
         A collective: every rank must call it, also one without samples.
         """
         total = self.merge(Accumulator(self.per_class, self.rank))
-        if rank_and_world_size()[1] > 1:
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             total._reduce()
         return total
 
