@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 _DRAWS, _MOST_DRAWN = 4000, 2000
 _NORMAL, _TAIL = 1.959964, 0.025
+# Images from which an accuracy is judged, and the p value above which it is chance.
+_FEW, _CHANCE = 30, 0.05
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
 
@@ -187,6 +189,18 @@ def wilson(hits: int, count: int) -> Range:
 
     interval = binomtest(hits, count).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def at_chance(correct: int, count: int, majority: int | None, classes: int) -> bool:
+    """True if `correct` of `count` images aren't more than always predicting the largest class would get right.
+
+    `majority` images are in it; if all are, or if that isn't known, guessing gets one in `classes` right. A binomial
+    test at 5 %. Few images are never at chance: they don't show it.
+    """
+    from scipy.stats import binomtest
+
+    share = 1 / classes if majority in (None, count) else majority / count
+    return count >= _FEW and float(binomtest(correct, count, share, "greater").pvalue) > _CHANCE
 
 
 def auroc(positives: NDArray[np.float64], negatives: NDArray[np.float64]) -> float:

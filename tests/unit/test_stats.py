@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy import stats
 
+import agop
 from agop.report.run import best_methods
-from agop.stats import Estimate, Mean, Ratio, auroc, holm, quantile, spearman, tail, wilson
+from agop.stats import Estimate, Mean, Ratio, at_chance, auroc, holm, quantile, spearman, tail, wilson
 
 
 def test_interval_of_few_values():
@@ -145,3 +146,34 @@ def test_equal_scores_are_all_best_and_the_best_mean_comes_first():
     assert set(best([[1.0, 1.0], [2.0, 2.0]])) == {"0", "1"}
     assert best([[0.1, 0.3, 0.2], [0.3, 0.1, 0.3]])[0] == "2"
     assert best_methods({}, lambda a, b: None, up=True) == []
+
+
+@pytest.mark.parametrize(
+    ("correct", "count", "majority", "expected"),
+    [
+        (59_000, 100_000, 50_000, False),
+        (90, 1000, 1, False),
+        (50_100, 100_000, 50_000, True),
+        (900, 1000, 900, True),  # always the largest class
+        (60, 100, 50, False),
+        (16, 30, 15, True),
+        (5, 10, 5, False),  # too few to tell
+        (80, 100, 100, False),  # all images are of one class
+    ],
+)
+def test_chance_knows_the_number_of_images_and_the_largest_class(correct, count, majority, expected):
+    assert at_chance(correct, count, majority, 2 if majority > 1 else 1000) is expected
+
+
+@pytest.mark.parametrize(("missed", "expected"), [(5, False), (20, True)])
+def test_fit_explain_and_audit_share_one_rule_for_chance(missed, expected):
+    """Of 200 images 180 are in the first class. A network that tells bright from dark misses some of the others."""
+    labels = (torch.arange(200) >= 180).long()
+    images = 0.1 * torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    images[180 + missed :] += 1
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    model[1].weight.data = torch.stack([torch.zeros(64), torch.full((64,), 1 / 64)])
+    model[1].bias.data = torch.tensor([0.6, 0.0])
+    prior = agop.fit(model, [(images, labels)], progress=False)
+    assert prior.provenance.at_chance is expected
+    assert agop.audit(model, images, labels, progress=False).at_chance is expected

@@ -21,10 +21,9 @@ from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
 from agop.explanation import check_type
-from agop.model.outputs import like_chance
 from agop.prior.agop import AGOP
 from agop.processes import track
-from agop.stats import Mean, finite, quantile
+from agop.stats import Mean, at_chance, finite, quantile
 
 
 def audit(
@@ -78,7 +77,7 @@ def audit(
     with ExitStack() as models:
         audited = models.enter_context(AuditedModel.of(model, sample, batch_size))
         other = None if against is None else models.enter_context(AuditedModel.of(against, sample, batch_size))
-        accuracy, count = audited.accuracies[0], len(sample.labels)
+        accuracy, count = audited.accuracy, len(sample.labels)
         if problem := _chance(audited, sample, "the model", "nothing was tried"):
             return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
         if other is not None and (problem := _chance(other, sample, "the other model", "nothing was compared")):
@@ -90,7 +89,7 @@ def audit(
             found = [(trial, finding, False) for trial, finding in examined.findings]
             found += [(*entry, True) for entry in second.findings if not _is_among(entry[1], examined)]
             compared = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
-            comparison = Comparison(other.accuracies[0], compared)
+            comparison = Comparison(other.accuracy, compared)
     proposing, testing, priors, rows = audited.first.split, audited.second.split, examined.priors, audited.first.rows
     selection, reason = select_on_halves(
         audited.model, proposing.images, testing.images, testing.labels, priors, rows, seed, progress=progress
@@ -178,14 +177,13 @@ def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: str) -> str:
-    """A problem if the mean accuracy of the classes is like chance, else ""."""
-    accuracy = audited.accuracies[1]
-    if not like_chance(accuracy, len(set(sample.labels.tolist()))):
+    """A problem if the model classifies no more images correctly than are in the largest class, else ""."""
+    count, majority = len(sample.labels), int(sample.labels.bincount().max())
+    if not at_chance(round(audited.accuracy * count), count, majority, sample.classes):
         return ""
     return (
-        f"{name} classifies {100 * accuracy:.0f} % of the images correctly (mean of the classes, "
-        f"{len(sample.labels):,} images), hardly better than chance: {consequence}; check weights, preprocessing and "
-        "labels"
+        f"{name} classifies {100 * audited.accuracy:.0f} % of {count:,} images correctly, hardly better than chance: "
+        f"{consequence}; check weights, preprocessing and labels"
     )
 
 

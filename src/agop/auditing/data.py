@@ -332,16 +332,10 @@ class AuditedModel:
         ).nan_to_num()  # fmt: skip
 
     @property
-    def accuracies(self) -> tuple[float, float]:
-        """Share of the images that are classified correctly, and the mean of this share over the classes.
-
-        A model that always predicts the largest class isn't better than chance.
-        """
-        halves = (self.first, self.second)
-        labels = torch.cat([half.split.labels for half in halves])
-        right = (torch.cat([half.before.argmax(dim=1) for half in halves]) == labels).double()
-        by_class = [float(right[labels == index].mean()) for index in set(labels.tolist())]
-        return float(right.mean()), sum(by_class) / len(by_class)
+    def accuracy(self) -> float:
+        """Share of the images that are classified correctly."""
+        right = [half.before.argmax(dim=1) == half.split.labels for half in (self.first, self.second)]
+        return float(torch.cat(right).double().mean())
 
 
 def diagonals_of(prior: AGOP) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from agop.errors import InputError, warn
 from agop.processes import torchrun_rank
+from agop.stats import at_chance
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 _IMAGES, READ_BATCH = 128, 32
 # Images that are enlarged by this factor or more: the model was probably trained at their own size.
 _ENLARGED = 2
-# Images from which an accuracy is compared with chance.
-_CHANCE_IMAGES = 20
 
 
 def open_images(data: Path, preprocessing: Preprocessing, all_samples: bool) -> ImageFolder:
@@ -118,17 +118,15 @@ def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str
     return f"{_mismatch(images, classes)}: {fix}"
 
 
-def chance(correct: int, seen: int, classes: int, images: ImageFolder, weights: Path | None) -> str:
+def chance(correct: int, seen: int, majority: int, classes: int, images: ImageFolder, weights: Path | None) -> str:
     """A problem if the accuracy is like chance, else ""."""
-    from agop.model.outputs import like_chance
-
-    if seen < _CHANCE_IMAGES or not like_chance(correct / seen, classes):
+    if not at_chance(correct, seen, majority, classes):
         return ""
     forgotten = "did you forget --weights, " if weights is None else ""
     return (
         f"the model classifies {100 * correct / seen:.0f} % of {seen:,} images correctly, hardly better than chance "
-        f"for {classes} classes: {forgotten}are size, mean and std as in training, and are the class folders "
-        f"{_listed(images.classes)} its classes 0, 1, … in this order?"
+        f"for {classes} classes, the largest with {majority:,} images: {forgotten}are size, mean and std as in "
+        f"training, and are the class folders {_listed(images.classes)} its classes 0, 1, … in this order?"
     )
 
 
@@ -169,17 +167,18 @@ def _count_classes(model: nn.Module, images: ImageFolder, batch_size: int | None
     raise InputError(f"none of the {len(images)} files in {images.folder} could be read as an image")
 
 
-def _count_correct(model: nn.Module, images: ImageFolder, batch_size: int | None) -> tuple[int, int]:
-    """How many of some images, spread over the class folders, are classified correctly, and their number."""
+def _count_correct(model: nn.Module, images: ImageFolder, batch_size: int | None) -> tuple[int, int, int]:
+    """Of some images, spread over the class folders: how many are classified correctly, all, those of one class."""
     from agop.model.outputs import predicted
 
-    correct = seen = 0
+    correct, seen, of_class = 0, 0, Counter[int]()
     for inputs, labels in images.spread(_IMAGES).batches(batch_size or READ_BATCH):
         if seen and batch_size is not None and len(inputs) < batch_size:
             continue  # an exported model may take full batches only
         correct += int(predicted(_logits(model, inputs, batch_size)).eq(labels).sum())
         seen += len(inputs)
-    return correct, seen
+        of_class.update(labels.tolist())
+    return correct, seen, max(of_class.values(), default=0)
 
 
 def _logits(model: nn.Module, inputs: Tensor, batch_size: int | None) -> Tensor:

@@ -132,8 +132,8 @@ def fit(
             part.path.unlink(missing_ok=True)
     if rank == 0:
         _print_result(prior, images, out)
-        correct, labelled = prior.provenance.correct or 0, prior.provenance.labelled or 0
-        problem = chance(correct, labelled, class_count, images, how.weights)
+        correct, labelled, majority = (getattr(prior.provenance, n) or 0 for n in ("correct", "labelled", "majority"))
+        problem = chance(correct, labelled, majority, class_count, images, how.weights)
         if problem and not all_samples and not force:  # otherwise it is accepted
             warn(problem)
 

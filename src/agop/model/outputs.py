@@ -13,8 +13,6 @@ from agop.errors import InputError, ModelError, warn
 Target = SupportsIndex | Sequence[int] | Tensor | None
 # What gradients are of: the target's logit, or its log-odds against all other classes.
 PREDICTED, CONTRAST = OUTPUTS = ("predicted", "contrast")
-# Share of the way from chance to 1 from which an accuracy is better than chance.
-_GAIN = 0.1
 _FINAL = (nn.Softmax, nn.LogSoftmax, nn.Sigmoid)
 _LOGARITHM = "gradients are those of the log-probabilities; for gradients of logits, return the logits from forward()"
 _LOGIT = "gradients are those of a logit computed from it, inexact near 0 and 1; return the logit from forward()"
@@ -58,11 +56,6 @@ def logits_of(output: Any, samples: int) -> Tensor:
 def class_count(logits: Tensor) -> int:
     """Number of classes: a single logit means two."""
     return max(2, logits.shape[1])
-
-
-def like_chance(accuracy: float, classes: int) -> bool:
-    """True if an accuracy is less than a tenth of the way from 1/classes to 1."""
-    return accuracy < 1 / classes + _GAIN * (1 - 1 / classes)
 
 
 def predicted(logits: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Shapes: N samples, G groups (the classes, or one group of all samples), images (
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ class Accumulator:
 
     Counts are whole numbers unless `weigh` was called. With per_class each class is a group, else all samples are one
     group. An empty accumulator has no shape yet and is the identity of `merge`. `skipped` samples had no finite
-    gradient; of the `labelled` ones, counted or not, the model classified `correct` correctly. `patches` (G,D,D) are
+    gradient. `labels` (K,) counts the labels of each class, of samples that count and others, of which the model
+    classified `correct` correctly. `patches` (G,D,D) are
     the sums of the patch matrix of `layer`, `moments` (2,C,H,W) the sums of the images and of their squares; both are
     None unless all samples have them. With a rank there is a `sketch` of the gradients.
     """
@@ -42,7 +44,8 @@ class Accumulator:
         self.moments: Tensor | None = None
         self.sketch = Sketch(rank) if rank else None
         self.classes = 0
-        self.skipped = self.labelled = self.correct = 0
+        self.labels = torch.zeros(0, dtype=torch.long)
+        self.skipped = self.correct = 0
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Accumulator:
@@ -55,6 +58,16 @@ class Accumulator:
     def count(self) -> int:
         """Number of samples. A weighted sample counts by its weight; their sum is rounded."""
         return 0 if self.counts is None else round(float(self.counts.sum()))
+
+    @property
+    def labelled(self) -> int:
+        """Number of samples with labels."""
+        return int(self.labels.sum())
+
+    def count_labels(self, labels: Tensor, correct: int, classes: int) -> None:
+        """Add the labels (N,) of a batch, `correct` of which the model predicts."""
+        self.labels = _added_counts(self.labels, torch.bincount(labels.cpu(), minlength=classes))
+        self.correct += correct
 
     def check(self, classes: int, shape: torch.Size) -> None:
         """Raise if gradients of this shape (C,H,W) and number of classes can't be added to the earlier ones."""
@@ -102,7 +115,7 @@ class Accumulator:
         merged = Accumulator(self.per_class, self.rank)
         merged.layer = self.layer or other.layer
         merged.skipped = self.skipped + other.skipped
-        merged.labelled, merged.correct = self.labelled + other.labelled, self.correct + other.correct
+        merged.labels, merged.correct = _added_counts(self.labels, other.labels), self.correct + other.correct
         for part in (self, other):
             if part.sums is not None and part.counts is not None:
                 sums, counts = merged._sums_for(part.classes, part.sums.shape[1:], part.sums.device)
@@ -144,14 +157,16 @@ class Accumulator:
             "samples": self.count,
             "patches": (self.layer, None if self.patches is None else self.patches.shape),
             "moments": self.moments is not None,
+            "labels": self.labels,
         }
         ranks = gathered(own)
         for rank in ranks:
             if rank["shape"] is not None:
                 self._sums_for(rank["classes"], rank["shape"], device)
-        numbers = torch.tensor([self.skipped, self.labelled, self.correct], device=device)
+        self.labels = reduce(_added_counts, [rank["labels"] for rank in ranks])
+        numbers = torch.tensor([self.skipped, self.correct], device=device)
         dist.all_reduce(numbers)
-        self.skipped, self.labelled, self.correct = numbers.tolist()
+        self.skipped, self.correct = numbers.tolist()
         if self.sums is None or self.counts is None:
             return
         counted = [rank for rank in ranks if rank["samples"]]
@@ -205,8 +220,8 @@ class Accumulator:
 
     def state_dict(self) -> dict[str, Any]:
         """The state as tensors and numbers only, so that torch.load(weights_only=True) can read it."""
-        plain = ("per_class", "classes", "skipped", "labelled", "correct", "layer", "rank")
-        tensors = {name: getattr(self, name) for name in ("sums", "counts", "patches", "moments")}
+        plain = ("per_class", "classes", "skipped", "correct", "layer", "rank")
+        tensors = {name: getattr(self, name) for name in ("sums", "counts", "patches", "moments", "labels")}
         return {
             **{name: getattr(self, name) for name in plain},
             **{name: None if tensor is None else tensor.detach().cpu().clone() for name, tensor in tensors.items()},
@@ -215,9 +230,9 @@ class Accumulator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the `state_dict` of an accumulator with the same options."""
-        for name in ("classes", "skipped", "labelled", "correct", "layer"):
+        for name in ("classes", "skipped", "correct", "layer"):
             setattr(self, name, state[name])
-        for name in ("sums", "counts", "patches", "moments"):
+        for name in ("sums", "counts", "patches", "moments", "labels"):
             setattr(self, name, None if state[name] is None else state[name].clone())
         self.counts = None if self.counts is None else self.counts.to("cpu", torch.float64)
         if self.sketch is not None:
@@ -289,6 +304,11 @@ def _total(sums: Tensor | None, more: Tensor | None, first: bool) -> Tensor | No
     if more is None or (sums is None and not first):
         return None
     return more.clone() if sums is None else sums + more.to(sums.device)
+
+
+def _added_counts(counts: Tensor, more: Tensor) -> Tensor:
+    """The sum of counts (K,), one of which may be empty."""
+    return counts + more if len(counts) and len(more) else torch.cat([counts, more])
 
 
 def _over(sums: Tensor | None, counts: Tensor | None) -> Tensor | None:

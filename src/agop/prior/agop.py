@@ -23,6 +23,7 @@ from agop.errors import FileError, InputError, PriorError, warn
 from agop.io import package_version, read_bytes, safetensors_metadata, write_atomically
 from agop.model.state import fingerprint
 from agop.prior.accumulator import Accumulator
+from agop.stats import at_chance
 
 if TYPE_CHECKING:
     from agop.images.preprocessing import Preprocessing
@@ -32,8 +33,6 @@ TRAINING = "training-accumulated"
 CHECKPOINT = "one checkpoint"
 # Samples from which diag(M) is more signal than chance: of a class for its own part, of all for the method agop.
 ENOUGH_SAMPLES = 100
-# Accuracy below this multiple of 1 / number of classes is about chance; that of few images isn't judged.
-_CHANCE, _FEW = 1.2, 50
 # Number of reference images to draw.
 _DRAWN = 200
 _KEY, _CHECKSUM = "agop", "checksum"
@@ -76,8 +75,9 @@ class Provenance:
 
     `kind` is TRAINING or CHECKPOINT, `model` the fingerprint, `classes` the number of classes, and `skipped` the number
     of samples without finite gradients. Of the `labelled` samples, counted or not, the model classified `correct`
-    correctly. `layer` is the layer of the patch matrix. `rank`, `ranks`, `parameters` (a digest) and `training` (a
-    random id of the hook, kept when the training is resumed) are set in snapshots only.
+    correctly, and `majority` are in the largest class. `layer` is the layer of the patch matrix. `rank`, `ranks`,
+    `parameters` (a digest) and `training` (a random id of the hook, kept when the training is resumed) are set in
+    snapshots only.
     """
 
     format: int = FORMAT
@@ -89,6 +89,7 @@ class Provenance:
     skipped: int = 0
     labelled: int | None = None
     correct: int | None = None
+    majority: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     layer: str | None = None
@@ -111,9 +112,9 @@ class Provenance:
 
         False if that isn't known: the accuracy during training says little about that of the model now.
         """
-        if self.kind == TRAINING or self.accuracy is None or self.classes is None or (self.labelled or 0) < _FEW:
+        if self.kind == TRAINING or not self.labelled or self.correct is None or self.classes is None:
             return False
-        return self.accuracy < _CHANCE / self.classes
+        return at_chance(self.correct, self.labelled, self.majority, self.classes)
 
     @property
     def output(self) -> str:
@@ -188,6 +189,7 @@ class AGOP:
             skipped=sums.skipped,
             labelled=sums.labelled or None,
             correct=sums.correct if sums.labelled else None,
+            majority=int(sums.labels.max()) if sums.labelled else None,
             options=options,
             layer=None if sums.patches is None else sums.layer,
             versions={"agop": package_version(), "torch": torch.__version__, "python": platform.python_version()},

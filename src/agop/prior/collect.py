@@ -230,9 +230,9 @@ class Collector:
             if part.patches is not None and self.patch_layer is not None:
                 self.sums.layer = self.patch_layer.name
             self.sums.update(part.values, part.targets, part.classes, part.patches, part.images)
-            if part.correct is not None:
-                self.sums.labelled += len(part.correct)
-                self.sums.correct += int(part.correct.sum())
+        if truth is not None:
+            correct = sum(int(part.correct.sum()) for part in parts if part.correct is not None)
+            self.sums.count_labels(truth, correct, parts[0].classes)
         self.seen += len(broken)
         self.sums.skipped += int(broken.sum())
         self.consistent = True

@@ -51,6 +51,7 @@ def merge(priors: Sequence[AGOP], names: Sequence[str] = ()) -> AGOP:
         skipped=sum(provenance.skipped for provenance in each),
         labelled=sum(number or 0 for number, _ in labelled) if known else None,
         correct=sum(number or 0 for _, number in labelled) if known else None,
+        majority=None,
         versions=first.versions if all(provenance.versions == first.versions for provenance in each) else {},
         rank=None,
         ranks=None,

@@ -52,7 +52,7 @@ def fit(folder, *options, **choices):
 
 
 def test_an_accuracy_like_chance_raises_and_with_force_warns(folder):
-    """Up to a tenth of the way to 1: for three classes, below 40 %."""
+    """By a binomial test against the largest of three classes: 40 % of 30 images is chance, 60 % isn't."""
     message = error_of(*arguments(folder, 0.3), folder=folder)
     assert "the model classifies 30 % of 30 images correctly, hardly better than chance for 3 classes" in message
     assert "are the class folders a, b, c its classes 0, 1, … in this order" in message
@@ -63,7 +63,8 @@ def test_an_accuracy_like_chance_raises_and_with_force_warns(folder):
     assert "accuracy: 30.0 %" in result.stdout
     assert result.stderr.count("hardly better than chance") == 1
     assert prior.count == 9
-    assert "hardly better than chance" not in fit(folder, 0.4)[0].stderr
+    assert "hardly better than chance" in error_of(*arguments(folder, 0.4), folder=folder)
+    assert "hardly better than chance" not in fit(folder, 0.6)[0].stderr
 
 
 def test_missing_weights_are_suggested_as_the_cause(folder):
