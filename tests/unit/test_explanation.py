@@ -158,3 +158,24 @@ def test_peak_memory_grows_with_the_batch_size_only():
     assert peak(8, 64, 8) == little
     assert peak(64, 4, 8) == little
     assert peak(64, 4, 64) > 4 * little
+
+
+@pytest.mark.parametrize("method", ["input", "sobel", "laplace"])
+def test_maps_of_methods_without_a_model_are_checked_and_ignore_autocast(method):
+    model, images = zoo.build("plain"), zoo.images(3)
+    expected = agop.explain(model, images, method)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(agop.explain(model, images, method), expected)
+    images[1, 0, 5, 5] = torch.nan
+    with pytest.raises(GradientError, match="sample 1"):
+        agop.explain(model, images, method)
+    with pytest.warns(AGOPWarning, match="sample 1"):
+        assert agop.explain(model, images, method, nan="skip")[1].isnan().all()
+
+
+@pytest.mark.parametrize("scale", [1e-22, 1e25])
+def test_agop_global_of_extreme_gradients_can_be_normalised(scale):
+    diagonal = torch.rand(3, 12, 12, dtype=torch.float64)
+    images, model = zoo.images(2), zoo.build("plain")
+    maps, expected = (agop.explain(model, images, "agop-global", agop.AGOP(s**2 * diagonal, 9)) for s in (scale, 1.0))
+    torch.testing.assert_close(maps / maps.max(), expected / expected.max())

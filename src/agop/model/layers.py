@@ -160,6 +160,8 @@ def layer_name(model: nn.Module, image: Tensor) -> str:
 
 def named_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
     """Name and module of a layer. Raises LayerError, which lists candidates, if the model has no such layer."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise LayerError("layers of a TorchScript model can't be read: pass the model as it was before torch.jit")
     modules: dict[str, nn.Module] = dict(model.named_modules())
     if isinstance(layer, str):
         if layer not in modules or not layer:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import agop
 from agop.errors import InputError, PriorError
@@ -108,3 +109,12 @@ def test_methods_with_references_are_runnable_with_such_a_prior(fitted):
     assert not names & set(agop.methods.runnable(None))
     assert agop.methods.lacking("expected-gradients", old) == "the prior has no image moments"
     assert agop.methods.lacking("expected-gradients", old, with_references=True) is None
+
+
+@pytest.mark.parametrize("method", ["integrated-gradients", "smoothgrad"])
+def test_gradients_of_a_float16_model_do_not_overflow_in_their_sum(method):
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(432, 3)).half(), zoo.images(4).half() / 1000
+    nn.init.constant_(model[1].weight, 3000)  # 50 such gradients are more than float16's largest number
+    alone, together = (agop.explain(model, images, method, batch_size=size) for size in (1, None))
+    assert together.isfinite().all()
+    torch.testing.assert_close(together, alone, rtol=0.02, atol=0.01 * float(alone.max()))

@@ -204,3 +204,23 @@ def test_draws_depend_on_the_seed_alone(batch):
 def test_unsuitable_references_raise(batch, shape):
     with pytest.raises(InputError, match="references have shape"):
         metrics.srg(*batch, references=torch.zeros(shape))
+
+
+def test_emd_of_an_image_that_is_not_square_is_the_distance_in_pixels():
+    """Mass at one end, the mask at the other: across a wide image nearly the whole diagonal, down it very little."""
+    for shape, across in (((32, 128), True), ((128, 32), False)):
+        maps, masks = torch.zeros(2, *shape), torch.zeros(2, *shape, dtype=torch.bool)
+        maps[:, 0, 0] = 1
+        masks[0, 0, -1] = masks[1, -1, 0] = True
+        scores = metrics.emd(maps, masks)
+        # The pooled pixels' centres are 15/16 of a side apart.
+        sides = torch.tensor([shape[1], shape[0]]) * 15 / 16
+        diagonal = torch.tensor(shape).mul(15 / 16).norm()
+        torch.testing.assert_close(scores, (1 - sides / diagonal).double(), rtol=1e-6, atol=1e-6)
+        assert (scores[0] < scores[1]) == across
+
+
+def test_emd_of_a_mask_without_a_positive_pixel_is_undefined():
+    masks = torch.zeros(1, 8, 8)
+    masks[0, 2, 2] = -1
+    assert metrics.emd(torch.rand(1, 8, 8), masks, signed=True).isnan().all()

@@ -1,12 +1,14 @@
 """Gradients of any model, and the errors of models, images, targets and labels."""
 
+import copy
+
 import pytest
 import torch
 import torch.utils.checkpoint
 from torch import nn
 
 import agop
-from agop.errors import AGOPWarning, GradientError, InputError, ModelError
+from agop.errors import AGOPWarning, GradientError, InputError, ModelError, PriorError
 from tests import zoo
 
 
@@ -196,3 +198,37 @@ def test_invalid_targets_raise(targets, message):
 def test_invalid_labels_raise(labels, message):
     with pytest.raises(InputError, match=message):
         agop.fit(zoo.build("plain"), [(zoo.images(3), labels)], progress=False)
+
+
+@pytest.mark.parametrize("compiled", ["the model", "a layer"])
+def test_compiled_models_are_explained_as_they_were_before(compiled):
+    """A graph that was compiled in an earlier call ignores hooks that are registered later."""
+    plain, images = zoo.build("batch norm and dropout").eval(), zoo.images(8)
+    expected = agop.fit(plain, [images], only_correct=False, progress=False)
+    model = copy.deepcopy(plain)
+    if compiled == "the model":
+        model.compile(backend="eager")
+    else:
+        model[0] = torch.compile(model[0], backend="eager")
+    model(images)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    torch.testing.assert_close(prior.patch_matrix, expected.patch_matrix)
+    layer = "0" if compiled == "the model" else "0._orig_mod"
+    maps = agop.explain(model, images, "gradcam", layer=layer)
+    torch.testing.assert_close(maps, agop.explain(plain, images, "gradcam", layer="0"))
+
+
+def test_softmax_of_a_compiled_model_is_bypassed():
+    plain, images = nn.Sequential(zoo.build("plain"), nn.Softmax(dim=1)), zoo.images(4)
+    model = copy.deepcopy(plain)
+    model.compile(backend="eager")
+    model(images)
+    assert torch.equal(agop.input_gradients(model, images).logits, agop.input_gradients(plain, images).logits)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_scripted_model_with_a_prior_of_the_model_before_names_the_fix():
+    model, images = zoo.build("batch norm and dropout").eval(), zoo.images(8)
+    prior = agop.fit(model, [images], only_correct=False, progress=False)
+    with pytest.raises(PriorError, match=r"as it was before torch\.jit"):
+        agop.explain(torch.jit.script(model), images, "agop-patch", prior)
