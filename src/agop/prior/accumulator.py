@@ -5,6 +5,7 @@ Shapes: N samples, G groups (the classes, or one group of all samples), images (
 
 from __future__ import annotations
 
+from collections import deque
 from functools import reduce
 from typing import Any
 
@@ -20,6 +21,8 @@ from agop.processes import gathered
 _CHUNK_VALUES = 2**17
 # Matrices per class take up to 128 MiB: 28 classes of a patch embedding with 768 channels, 4,096 of 64 filters.
 _MOST_BYTES = 2**27
+# The latest sums over ranks: a thread of gloo that is the last to drop one while Python exits aborts the process.
+_WORKS: deque[Any] = deque(maxlen=8)
 # Σ_p δ_p δ_pᵀ (D,D) in float64 of the samples of each group.
 PatchSums = dict[int, Tensor]
 
@@ -164,9 +167,8 @@ class Accumulator:
             if rank["shape"] is not None:
                 self._sums_for(rank["classes"], rank["shape"], device)
         self.labels = reduce(_added_counts, [rank["labels"] for rank in ranks])
-        numbers = torch.tensor([self.skipped, self.correct], device=device)
-        dist.all_reduce(numbers)
-        self.skipped, self.correct = numbers.tolist()
+        numbers = torch.tensor([self.skipped, self.correct])
+        self.skipped, self.correct = _reduced(numbers, numbers.shape, device).tolist()
         if self.sums is None or self.counts is None:
             return
         counted = [rank for rank in ranks if rank["samples"]]
@@ -180,8 +182,6 @@ class Accumulator:
             self.sketch = Sketch.of(self.rank, gathered(None if rows is None else rows.cpu()))
         self.sums = _reduced(self.sums, self.sums.shape, device)
         self.counts = _reduced(self.counts, self.counts.shape, device).cpu()
-        # A thread of gloo that drops a reduced tensor while Python exits aborts the process. The barrier waits for it.
-        dist.barrier()
 
     def total(self) -> Tensor:
         """Sum of squared gradients (C,H,W), a new tensor. A zero before the first update."""
@@ -321,7 +321,9 @@ def _over(sums: Tensor | None, counts: Tensor | None) -> Tensor | None:
 def _reduced(own: Tensor | None, size: torch.Size, device: torch.device) -> Tensor:
     """The sum over all ranks, where None is zero. A collective call."""
     total = torch.zeros(size, dtype=torch.float64, device=device) if own is None else own.to(device)
-    dist.all_reduce(total)
+    work = dist.all_reduce(total, async_op=True)
+    work.wait()
+    _WORKS.append(work)
     return total
 
 
