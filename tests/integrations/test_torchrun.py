@@ -114,6 +114,7 @@ def test_ranks_with_different_weights_raise(folder):
 
 SHARDED = """
 import torch
+import torch._dynamo  # imported after the process group, it keeps the group alive, whose threads abort at exit
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 import agop
