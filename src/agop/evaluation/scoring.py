@@ -1,23 +1,33 @@
-"""The scoring loop: methods × metrics on images with masks, for users and benches."""
+"""The scoring loop: methods × metrics on images with masks, for users and benches. Finished methods can be kept."""
 
+import hashlib
+import json
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop.errors import AGOPWarning
 from agop.explanation import explain
+from agop.io import write_atomically
 from agop.methods import Method
 from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import probing, rows_for
 from agop.prior.agop import AGOP
+from agop.processes import track
+from agop.report.folder import versions
 from agop.stats import finite
 
 
@@ -47,6 +57,23 @@ class MethodScores:
     milliseconds: float
     maps: Tensor
 
+    def save(self, path: Path) -> None:
+        """Write the scores of this method into one file."""
+        tensors = {f"{kind}/{metric}": own for kind, scores in self.scores.items() for metric, own in scores.items()}
+        facts = {"method": self.method, "undefined": self.undefined, "milliseconds": self.milliseconds}
+        order = [(kind, metric) for kind, scores in self.scores.items() for metric in scores]
+        write_tensors(path, tensors | {"maps": self.maps}, facts=json.dumps(facts), order=json.dumps(order))
+
+    @classmethod
+    def load(cls, path: Path) -> "MethodScores":
+        """Read what `save` wrote."""
+        with safe_open(path, "pt") as file:
+            facts, order = (json.loads(file.metadata()[name]) for name in ("facts", "order"))
+            scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in facts["undefined"]}
+            for kind, metric in order:
+                scores[kind][metric] = file.get_tensor(f"{kind}/{metric}")
+            return cls(**facts, scores=scores, maps=file.get_tensor("maps"))
+
 
 def score(
     model: nn.Module,
@@ -63,16 +90,29 @@ def score(
     scorer: nn.Module | None = None,
     references: Tensor | None = None,
     output: str = PREDICTED,
+    nan: str = "skip",
+    keep: Path | None = None,
+    progress: bool = False,
 ) -> Iterator[MethodScores]:
     """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
 
     Metrics query `scorer`, by default the model itself. `references` (M,C,H,W) are other images, for methods and
     metrics that take some. `output` is what the maps' gradients are of. Times are measured after a warm-up on the first
-    image.
+    image. The folder `keep` has the scores of earlier calls, which come first, and gets those of this one.
     """
-    targets = target_indices(target, len(images))
-    for name, entry in entries:
-        options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": "skip", "output": output}
+    targets, waiting, paths = target_indices(target, len(images)), dict(entries), dict[str, Path]()
+    if keep is not None:
+        outputs = all_logits(model, images[list(shown)], batch_size)  # they change if the model's code does
+        priors = [*{id(entry.prior): entry.prior for entry in waiting.values()}.values()]
+        data = [dict(model.state_dict()), outputs, images, masks, metrics, [*shown], targets, references, priors]
+        shared = _digest(model, [*data, signed, steps, output, nan, versions()])
+        own = {name: [shared, name, replace(entry, prior=None)] for name, entry in waiting.items()}
+        paths = {name: keep / _digest(model, values) for name, values in own.items()}
+    for name in [name for name, path in paths.items() if path.exists()]:
+        del waiting[name]
+        yield MethodScores.load(paths[name])
+    for name, entry in track(waiting.items(), lambda item: f"evaluating {item[0]}", show=progress):
+        options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": nan, "output": output}
         options["references"] = None if entry.references_from_prior else references
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
@@ -93,7 +133,48 @@ def score(
             else:
                 for kind, truth in masks.items():
                     scores[kind][metric.name] = metric(maps, truth, **{"signed": True} if signed else {}).cpu()
-        yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
+        result = MethodScores(name, scores, undefined, milliseconds, maps[list(shown)].cpu())
+        if keep is not None:
+            result.save(paths[name])
+        yield result
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
+    """Write tensors by name into one file."""
+    write_atomically(
+        path, bytes_from_tensors({name: own.contiguous() for name, own in tensors.items()}, metadata or None)
+    )
+
+
+def _digest(model: nn.Module, values: Sequence[Any]) -> str:
+    """Digest of values: layers by their name in the model, functions by their code, objects by their attributes."""
+    digest, waiting, functions = hashlib.sha256(), [*values], set[FunctionType]()
+    while waiting:
+        value = waiting.pop()
+        parts: list[Any] | tuple[Any, ...] = ()
+        if isinstance(value, nn.Module):
+            value = next((name for name, module in model.named_modules() if module is value), id(value))
+        if isinstance(value, Tensor):
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            value = (value.dtype, value.shape)
+        elif isinstance(value, Mapping):
+            parts = [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            parts = value
+        elif isinstance(value, FunctionType) and value not in functions:  # a function may refer to itself
+            functions.add(value)
+            parts = [value.__code__, value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
+        elif isinstance(value, CodeType):
+            parts = [value.co_code, value.co_names, value.co_consts]
+        elif isinstance(value, Method | Metric | Entry | AGOP):
+            known = {name: own for kind in reversed(type(value).__mro__) for name, own in vars(kind).items()}
+            code = [own for name, own in known.items() if isinstance(own, FunctionType) and name[:2] != "__"]
+            own = {name: own for name, own in vars(value).items() if not isinstance(known.get(name), cached_property)}
+            parts = [own, *code]
+        waiting += parts
+        text = len(parts) or ("function" if isinstance(value, FunctionType) else repr(value))
+        digest.update(f"{type(value).__qualname__} {text};".encode())
+    return digest.hexdigest()
 
 
 def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) -> Tensor:
@@ -109,8 +190,9 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """True (N,) for each image (N,C,H,W) for which the model predicts the label."""
-    return predicted(all_logits(model, images)) == labels.cpu()
+    """True (N,) for each image (N,C,H,W) for which the model predicts the label: never if a logit is NaN."""
+    logits = all_logits(model, images)
+    return (predicted(logits) == labels.cpu()) & ~logits.isnan().any(dim=1)
 
 
 def summary(values: Tensor, undefined: Sequence[str | None]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The result of an evaluation: prints as a table, saves as a run folder."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
-from agop.evaluation.scoring import MethodScores, summary
+from agop.evaluation.scoring import MethodScores, summary, write_tensors
 from agop.images.overlays import Picture
-from agop.io import own_folder, write_atomically
+from agop.io import own_folder
 from agop.metrics import Metric
 from agop.model.probe import probing
 from agop.prior.agop import AGOP
@@ -40,7 +40,7 @@ from agop.report.run import ABOVE, LEVEL, WON, marks
 from agop.stats import estimate
 from agop.tables import Table, number
 
-BENCHMARK = "evaluation"
+BENCHMARK, _UNFINISHED = "evaluation", "unfinished"
 # Instead of a benchmark's mean mask, which is that of its training data.
 _MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every image."
 _WIDTH = 120
@@ -138,6 +138,7 @@ class Evaluation:
                 self.prior.save(place / "agop.safetensors")
             scores.write(place, cell)
             collect(spec, path)
+        shutil.rmtree(Path(folder) / _UNFINISHED, ignore_errors=True)
 
     def __repr__(self) -> str:
         """A table of methods by metrics, for a notebook or a prompt."""
@@ -189,13 +190,17 @@ class Evaluation:
         return notes
 
 
-def check_place(folder: str | os.PathLike[str], name: str, *, force: bool = False) -> None:
-    """Make the folder agop's own. Raises for the run of another benchmark, and for a name that can't be in a path."""
+def check_place(folder: str | os.PathLike[str], name: str = "own", *, force: bool = False) -> Path:
+    """Make the folder agop's own. Raises for the run of another benchmark, and for a name that can't be in a path.
+
+    Returns the folder for finished methods of an evaluation that isn't.
+    """
     path = Path(folder)
     check_folder_name(name)
     if (path / "spec.json").exists() and RunSpec.load(path).benchmark != BENCHMARK:
         raise InputError(f"{folder} already exists and isn't an evaluation: choose another folder")
     own_folder(path, force=force)
+    return path / _UNFINISHED
 
 
 @dataclass
@@ -233,11 +238,6 @@ class CellScores:
         """Write rows, timings, convergence and scores into the folder of the cell."""
         write_tensors(folder / SCORES, self.samples)
         save_cell(folder, cell, dict(zip(FILES, (self.rows, self.timings, convergence), strict=True)))
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors by name into one file."""
-    write_atomically(path, bytes_from_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def gallery(
