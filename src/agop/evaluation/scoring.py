@@ -6,8 +6,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -167,10 +166,10 @@ def _digest(model: nn.Module, values: Sequence[Any]) -> str:
         elif isinstance(value, CodeType):
             parts = [value.co_code, value.co_names, value.co_consts]
         elif isinstance(value, Method | Metric | Entry | AGOP):
-            known = {name: own for kind in reversed(type(value).__mro__) for name, own in vars(kind).items()}
-            code = [own for name, own in known.items() if isinstance(own, FunctionType) and name[:2] != "__"]
-            own = {name: own for name, own in vars(value).items() if not isinstance(known.get(name), cached_property)}
-            parts = [own, *code]
+            code = [vars(kind) for kind in type(value).__mro__ if isinstance(value, Method)]
+            names = vars(value) if code else [field.name for field in fields(value) if field.init]
+            parts = [own for known in code for own in known.values() if isinstance(own, FunctionType)]
+            parts += [(name, getattr(value, name)) for name in names]
         waiting += parts
         text = len(parts) or ("function" if isinstance(value, FunctionType) else repr(value))
         digest.update(f"{type(value).__qualname__} {text};".encode())

@@ -5,6 +5,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -302,21 +303,22 @@ class Counted(agop.methods.Method):
         return job.images.abs().sum(1)
 
 
+@pytest.mark.filterwarnings("ignore:the prior comes from a model")
 @pytest.mark.parametrize("changed", [None, "images", "masks", "target", "weights", "metrics"])
-def test_same_call_resumes_after_an_interruption_and_another_one_starts_anew(model, tmp_path, changed):
+def test_same_call_resumes_after_an_interruption_and_another_one_starts_anew(model, prior, tmp_path, changed):
     Counted.calls.clear()
     Counted.stopped.add("second")
     methods = Counted("first"), Counted("second")
     options = {"out": tmp_path / "run", "target": 1}
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, methods=methods, **options)
+        evaluate(model, methods=methods, prior=prior, **options)
     Counted.stopped.clear()
     before = Counted.calls["first"]
     if changed == "weights":
         torch.nn.init.normal_(model.body[0].weight)
     others = {"images": IMAGES + 1, "masks": ~MASKS, "target": 2, "metrics": ["iou", "energy"]}
     options |= {changed: others[changed]} if changed in others else {}
-    result = evaluate(model, methods=methods, batch_size=2, **options)
+    result = evaluate(model, methods=methods, batch_size=2, prior=replace(prior), **options)
     assert (Counted.calls["first"] == before) == (changed is None)
     assert list(result.scores) == ["first", "second", *CONTROLS]
     del options["out"]
