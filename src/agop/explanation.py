@@ -98,7 +98,8 @@ def explain(
     check_output(output)
     method = resolve_method(method, layer)
     targets = target_indices(target, len(images))
-    check_nan(nan)
+    if nan not in ("raise", "skip"):
+        raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     check_type(prior)
     if method.needs_prior:
         _check_prior(method, prior, model, images, targets, output)
@@ -117,12 +118,6 @@ def explain(
             return _check_finite(product(by_name), nan), by_name
         maps = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
     return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan)
-
-
-def check_nan(nan: str) -> None:
-    """Raise InputError unless it is "raise" or "skip"."""
-    if nan not in ("raise", "skip"):
-        raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
 
 
 def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:

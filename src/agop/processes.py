@@ -60,9 +60,8 @@ def progress_bar() -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not (console.is_terminal or console.is_jupyter)
-    # Seconds of progress that give the time left: an item may take minutes.
-    period = 3600
-    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=period)
+    seconds = 3600.0  # an item may take minutes: rich's 30 seconds would give no time left
+    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=seconds)
 
 
 Fraction = Callable[[float], None]

@@ -21,8 +21,8 @@ from agop.bench.scenarios import Scenario, Split
 from agop.bench.training import CHECKPOINT, StackOfOne, Task, TrainingRun, stack_key, train
 from agop.errors import AGOPWarning, FileError, InputError, warn
 from agop.evaluation.grid import METRICS, cell_scores, make_grids, means_over_cells
-from agop.evaluation.scoring import Entry, accuracy, correct, score, summary, write_tensors
-from agop.evaluation.table import CellScores, gallery
+from agop.evaluation.scoring import Entry, accuracy, correct, score, summary
+from agop.evaluation.table import CellScores, gallery, write_tensors
 from agop.explanation import explain
 from agop.images.overlays import pixels
 from agop.io import file_lock, own_folder

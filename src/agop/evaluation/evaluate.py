@@ -12,7 +12,7 @@ from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluation.scoring import Entry, accuracy, score
 from agop.evaluation.table import Evaluation, check_place, gallery
-from agop.explanation import Methods, check_nan, methods_by_name, references_for
+from agop.explanation import Methods, methods_by_name, references_for
 from agop.images.overlays import pixels
 from agop.methods import Method
 from agop.methods.base import missing_layer
@@ -81,7 +81,6 @@ def evaluate(
         print(result)
     """
     check_output(output)
-    check_nan(nan)
     by_name = methods_that_run(methods, prior, references, images)
     names = [metrics] if isinstance(metrics, str) else all_metrics.default_names() if metrics is None else metrics
     metric_list = [all_metrics.get(name) for name in names]

@@ -1,7 +1,7 @@
 """The scoring loop: methods × metrics on images with masks, for users and benches. Finished methods can be kept."""
 
 import hashlib
-import json
+import io
 import time
 import warnings
 from collections import Counter
@@ -12,8 +12,6 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop.errors import AGOPWarning
@@ -56,23 +54,6 @@ class MethodScores:
     milliseconds: float
     maps: Tensor
 
-    def save(self, path: Path) -> None:
-        """Write the scores of this method into one file."""
-        tensors = {f"{kind}/{metric}": own for kind, scores in self.scores.items() for metric, own in scores.items()}
-        facts = {"method": self.method, "undefined": self.undefined, "milliseconds": self.milliseconds}
-        order = [(kind, metric) for kind, scores in self.scores.items() for metric in scores]
-        write_tensors(path, tensors | {"maps": self.maps}, facts=json.dumps(facts), order=json.dumps(order))
-
-    @classmethod
-    def load(cls, path: Path) -> "MethodScores":
-        """Read what `save` wrote."""
-        with safe_open(path, "pt") as file:
-            facts, order = (json.loads(file.metadata()[name]) for name in ("facts", "order"))
-            scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in facts["undefined"]}
-            for kind, metric in order:
-                scores[kind][metric] = file.get_tensor(f"{kind}/{metric}")
-            return cls(**facts, scores=scores, maps=file.get_tensor("maps"))
-
 
 def score(
     model: nn.Module,
@@ -109,7 +90,7 @@ def score(
         paths = {name: keep / _digest(model, values) for name, values in own.items()}
     for name in [name for name, path in paths.items() if path.exists()]:
         del waiting[name]
-        yield MethodScores.load(paths[name])
+        yield MethodScores(**torch.load(paths[name], weights_only=True))
     for name, entry in track(waiting.items(), lambda item: f"evaluating {item[0]}", show=progress):
         options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": nan, "output": output}
         options["references"] = None if entry.references_from_prior else references
@@ -134,15 +115,9 @@ def score(
                     scores[kind][metric.name] = metric(maps, truth, **{"signed": True} if signed else {}).cpu()
         result = MethodScores(name, scores, undefined, milliseconds, maps[list(shown)].cpu())
         if keep is not None:
-            result.save(paths[name])
+            torch.save(vars(result), content := io.BytesIO())
+            write_atomically(paths[name], content.getvalue())
         yield result
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], **metadata: str) -> None:
-    """Write tensors by name into one file."""
-    write_atomically(
-        path, bytes_from_tensors({name: own.contiguous() for name, own in tensors.items()}, metadata or None)
-    )
 
 
 def _digest(model: nn.Module, values: Sequence[Any]) -> str:

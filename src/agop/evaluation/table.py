@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
-from agop.evaluation.scoring import MethodScores, summary, write_tensors
+from agop.evaluation.scoring import MethodScores, summary
 from agop.images.overlays import Picture
-from agop.io import own_folder
+from agop.io import own_folder, write_atomically
 from agop.metrics import Metric
 from agop.model.probe import probing
 from agop.prior.agop import AGOP
@@ -238,6 +239,11 @@ class CellScores:
         """Write rows, timings, convergence and scores into the folder of the cell."""
         write_tensors(folder / SCORES, self.samples)
         save_cell(folder, cell, dict(zip(FILES, (self.rows, self.timings, convergence), strict=True)))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors by name into one file."""
+    write_atomically(path, bytes_from_tensors({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
 def gallery(

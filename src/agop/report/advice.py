@@ -90,7 +90,7 @@ class _Group:
             parts.append(part)
         shared = sorted(set.intersection(*map(set, parts)))
         means = tuple(float(np.mean([part[key] for part in parts])) for key in shared)
-        return Estimate(means, samples=self.run.spec.of_samples) if shared else None
+        return Estimate(means, samples=self.run.of_samples) if shared else None
 
     def _lead(self, tied: list[str], scores: dict[str, Estimate], alone: bool) -> str:
         """How far the best method is ahead; recommended only if it is `alone`, with no control as good as it."""

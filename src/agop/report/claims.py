@@ -226,8 +226,7 @@ def _chance_on_correlated(run: Run) -> Verdict:
     stopped = sum(count > 1 for counts in attempts for count in counts)
     if stopped:
         verdict = UNDECIDED if verdict == HOLDS else verdict  # with more epochs, more networks may learn
-        were = f"{counted(stopped, 'network')} {'was' if stopped == 1 else 'were'}"
-        evidence += f"; {were} stopped after 40 % of their epochs: decide it with --restarts 0"
+        evidence += f"; {counted(stopped, 'training')} stopped after 40 % of the epochs: decide it with --restarts 0"
     return verdict, evidence
 
 

@@ -150,11 +150,6 @@ class RunSpec:
         return listed and f"{scenario}/{background}" not in self.absent
 
     @property
-    def of_samples(self) -> bool:
-        """True if intervals are over samples."""
-        return self.intervals == "samples"
-
-    @property
     def main_scenarios(self) -> tuple[str, ...]:
         """The scenarios without those that repeat a task with another network, unless there are no others."""
         return tuple(name for name in self.scenarios if name not in self.tasks) or self.scenarios

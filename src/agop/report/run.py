@@ -46,7 +46,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = RunSpec.load(folder)
-        self.about = About.load(folder)
+        self.about, self.of_samples = About.load(folder), self.spec.intervals == "samples"
         self.cells = cell_files(self.spec, folder)
         self.rows = parsed(self.cells, "rows.jsonl")
         self.timings = parsed(self.cells, "timings.jsonl")
@@ -153,7 +153,7 @@ class Run:
         values = self.values(scenario, background, method, metric, masks)
         if not values:
             return None
-        return Estimate(tuple(values.values()), self._bounds(metric, masks or self.masks), self.spec.of_samples)
+        return Estimate(tuple(values.values()), self._bounds(metric, masks or self.masks), self.of_samples)
 
     def _bounds(self, metric: str, masks: str) -> Range:
         """Bounds of the metric; a user's own metric may have none."""
@@ -170,7 +170,7 @@ class Run:
         """Paired difference a − b of two methods, over seeds or samples."""
         left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
-        return Estimate(tuple(left[key] - right[key] for key in both), ANY, self.spec.of_samples) if both else None
+        return Estimate(tuple(left[key] - right[key] for key in both), ANY, self.of_samples) if both else None
 
     def values(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
@@ -184,12 +184,10 @@ class Run:
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
         key = f"{kind}/{method}/{metric}"
         cells = {seed: Cell(scenario, background, seed) for seed in used}
-        if not (self.spec.of_samples or self.only_correct) or not any(
-            key in self.samples(cell) for cell in cells.values()
-        ):
+        if not (self.of_samples or self.only_correct) or not any(key in self.samples(cell) for cell in cells.values()):
             return used
         scores = {seed: self._of_samples(cell, key) for seed, cell in cells.items()}
-        if self.spec.of_samples:
+        if self.of_samples:
             return scores.get(0, {})
         return {seed: float(np.mean([*values.values()])) for seed, values in scores.items() if values}
 

@@ -104,7 +104,7 @@ def test_networks_that_were_stopped_early_do_not_show_that_accuracy_stays_at_cha
     assert write("whole", 1, 0.5) == ("holds", "0.500 [0.500, 0.500]")
     verdict, evidence = write("stopped", 2, 0.5)
     assert verdict == "undecided"
-    assert evidence.endswith("3 networks were stopped after 40 % of their epochs: decide it with --restarts 0")
+    assert evidence.endswith("3 trainings stopped after 40 % of the epochs: decide it with --restarts 0")
     assert write("above", 2, 0.7)[0] == "fails"
 
 
