@@ -22,6 +22,7 @@ from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import probing, rows_for
+from agop.model.state import fingerprint
 from agop.prior.agop import AGOP
 from agop.processes import track
 from agop.report.folder import versions
@@ -82,9 +83,9 @@ def score(
     """
     targets, waiting, paths = target_indices(target, len(images)), dict(entries), dict[str, Path]()
     if keep is not None:
-        outputs = all_logits(model, images[list(shown)], batch_size)  # they change if the model's code does
+        outputs = all_logits(model, images[list(shown)], 1)  # they change with the model's code, not with the batches
         priors = [*{id(entry.prior): entry.prior for entry in waiting.values()}.values()]
-        data = [dict(model.state_dict()), outputs, images, masks, metrics, [*shown], targets, references, priors]
+        data = [fingerprint(model), outputs, images, masks, metrics, [*shown], targets, references, priors]
         shared = _digest(model, [*data, signed, steps, output, nan, versions()])
         own = {name: [shared, name, replace(entry, prior=None)] for name, entry in waiting.items()}
         paths = {name: keep / _digest(model, values) for name, values in own.items()}

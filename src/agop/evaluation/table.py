@@ -41,7 +41,7 @@ from agop.report.run import ABOVE, LEVEL, WON, marks
 from agop.stats import estimate
 from agop.tables import Table, number
 
-BENCHMARK, _UNFINISHED = "evaluation", "unfinished"
+BENCHMARK, _UNFINISHED = "evaluation", ".agop-unfinished"  # a name that no folder of a user has
 # Instead of a benchmark's mean mask, which is that of its training data.
 _MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every image."
 _WIDTH = 120

@@ -326,7 +326,7 @@ def test_same_call_resumes_after_an_interruption_and_another_one_starts_anew(mod
     torch.testing.assert_close(result.scores, fresh.scores, rtol=0, atol=0)
     assert (result.rows(), result.undefined) == (fresh.rows(), fresh.undefined)
     assert rows_of(tmp_path / "run")["first", "iou"] == result.rows()[0]["value"]
-    assert not (tmp_path / "run" / "unfinished").exists()
+    assert not (tmp_path / "run" / ".agop-unfinished").exists()
 
 
 def test_progress_names_the_method_and_folders_of_others_are_refused_first(model, tmp_path, monkeypatch, capsys):
