@@ -306,7 +306,6 @@ class Counted(agop.methods.Method):
 @pytest.mark.filterwarnings("ignore:the prior comes from a model")
 @pytest.mark.parametrize("changed", [None, "images", "masks", "target", "weights", "metrics"])
 def test_same_call_resumes_after_an_interruption_and_another_one_starts_anew(model, prior, tmp_path, changed):
-    Counted.calls.clear()
     Counted.stopped.add("second")
     methods = Counted("first"), Counted("second")
     options = {"out": tmp_path / "run", "target": 1}
