@@ -25,14 +25,18 @@ _AP = {"average_precision": ("AP", True)}
 SCENARIOS = ("linear", "multiplicative", "translations_rotations", "xor")
 
 
-def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARIOS):
-    """XAI-TRIS run with the paper's scores plus a little per seed. `change(row)` may return replacements for a row."""
+def write_xai_tris(folder, change=None, seeds=3, accuracy=0.5, scenarios=SCENARIOS, facts=None):
+    """XAI-TRIS run with the paper's scores plus a little per seed. `change(row)` may return replacements for a row.
+
+    `facts` of the networks by metric are added to their accuracy.
+    """
     spec = RunSpec("xai-tris", scenarios, ("uncorrelated", "correlated"), seeds, METHODS, tuple(METRICS))
     rows, timings, convergence = [], [], []
     for cell in spec.cells():
         where = asdict(cell)
         right = accuracy if cell.background == "correlated" else 0.8
-        rows.append(where | {"method": "model", "metric": "accuracy", "value": right, "n": 10})
+        for metric, value in ({"accuracy": right} | (facts or {})).items():
+            rows.append(where | {"method": "model", "metric": metric, "value": value, "n": 10})
         for method in METHODS:
             timings.append(where | {"method": method, "metric": "milliseconds", "value": 1.0, "n": 10})
             for metric in METRICS:

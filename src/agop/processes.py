@@ -32,14 +32,21 @@ def available_cores() -> int:
 T = TypeVar("T")
 
 
-def track(items: Iterable[T], what: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """Yield the items and show a progress bar. `total` is for items without a length."""
+def track(
+    items: Iterable[T], what: str | Callable[[T], str], *, total: int | None = None, show: bool = True
+) -> Iterator[T]:
+    """Yield the items and show a progress bar: what is done, or a function of the item. `total`: their number."""
     if not show or multiprocessing.parent_process() is not None:  # a worker's bar would overwrite its parent's
         yield from items
         return
     total = len(items) if isinstance(items, Sized) else total
     with progress_bar() as bar:
-        yield from bar.track(items, total=total, description=what)
+        task = bar.add_task(what if isinstance(what, str) else "", total=total)
+        for item in items:
+            if not isinstance(what, str):
+                bar.update(task, description=what(item), refresh=True)
+            yield item
+            bar.advance(task)
 
 
 def progress_bar() -> Progress:
@@ -53,7 +60,8 @@ def progress_bar() -> Progress:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not (console.is_terminal or console.is_jupyter)
-    return Progress(*columns, console=console, transient=True, disable=hidden)
+    seconds = 3600.0  # an item may take minutes: rich's 30 seconds would give no time left
+    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=seconds)
 
 
 Fraction = Callable[[float], None]

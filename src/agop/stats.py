@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 _DRAWS, _MOST_DRAWN = 4000, 2000
-_NORMAL, _TAIL = 1.959964, 0.025
+_NORMAL, _TAIL, _ROUNDING = 1.959964, 0.025, 1e-9
 # Images from which an accuracy is judged, and the p value above which it is chance.
 _FEW, _CHANCE = 30, 0.05
 Range = tuple[float, float]
@@ -20,10 +20,11 @@ ANY: Range = (-math.inf, math.inf)
 
 @dataclass(frozen=True)
 class Estimate:
-    """Mean over seeds or samples with its 95 % interval, clipped to `bounds`. Fewer than two values: no interval."""
+    """Mean over seeds or `samples` with its 95 % interval, clipped to `bounds`. Fewer than two values: no interval."""
 
     values: tuple[float, ...]
     bounds: Range = ANY
+    samples: bool = False
 
     @property
     def mean(self) -> float:
@@ -34,11 +35,14 @@ class Estimate:
     def interval(self) -> Range | None:
         """2.5th and 97.5th percentile of bootstrap means, widened for few values; None below two values.
 
-        Many values would take gigabytes to resample: they get the normal interval, which is the same by then.
+        Samples that are hits or misses get Wilson's interval: a bootstrap of hits alone has no width. Many values would
+        take gigabytes to resample: they get the normal interval, which is the same by then.
         """
         count = len(self.values)
         if count < 2:
             return None
+        if self.samples and self.bounds == (0, 1) and set(self.values) <= {0, 1}:
+            return wilson(int(sum(self.values)), count)
         if count > _MOST_DRAWN:
             reach = _NORMAL * float(np.std(self.values, ddof=1)) / count**0.5
             low, high = self.mean - reach, self.mean + reach
@@ -47,11 +51,19 @@ class Estimate:
         return max(low, self.bounds[0]), min(high, self.bounds[1])
 
     def significant(self, comparisons: int = 1) -> bool:
-        """True if the mean is above zero by Student's test, at 2.5 % divided by the number of comparisons."""
-        count = len(self.values)
+        """True if the mean is above zero by Student's test, at 2.5 % divided by the number of comparisons.
+
+        Samples of one size, such as differences of hits, get the sign test: their variance may be zero by chance.
+        """
+        values, count = np.array(self.values), len(self.values)
+        sizes = np.abs(values[values != 0])
+        if self.samples and len(sizes) and np.ptp(sizes) <= _ROUNDING * sizes.max():
+            from scipy.special import bdtrc
+
+            return bool(bdtrc((values > 0).sum() - 1, len(sizes), 0.5) <= _TAIL / comparisons)
         if count < 2:
             return False
-        error = float(np.std(self.values, ddof=1)) / math.sqrt(count)
+        error = float(np.std(values, ddof=1)) / math.sqrt(count)
         return self.mean > quantile(_TAIL / comparisons, count - 1) * error
 
     def __str__(self) -> str:
@@ -61,9 +73,9 @@ class Estimate:
 
 
 def estimate(values: ArrayLike, bounds: Range = ANY) -> Estimate | None:
-    """Mean of the defined values (N,) with its interval; None without any."""
+    """Mean of the defined values (N,) of samples with its interval; None without any."""
     array = np.asarray(values)
-    return Estimate(tuple(array[~np.isnan(array)].tolist()), bounds) if not np.isnan(array).all() else None
+    return Estimate(tuple(array[~np.isnan(array)].tolist()), bounds, True) if not np.isnan(array).all() else None
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,16 @@ class Ratio:
         return _percentiles(above / below, self.mean, count)
 
     __str__ = Estimate.__str__
+
+
+def simultaneous(estimate: Estimate | Ratio, comparisons: int) -> Range | None:
+    """The interval, widened: `comparisons` such intervals cover all of their means in 95 % of the cases."""
+    if estimate.interval is None:
+        return None
+    freedom, mean = len(estimate.values) - 1, estimate.mean
+    factor = quantile(_TAIL / comparisons, freedom) / quantile(_TAIL, freedom)
+    low, high = (mean + factor * (end - mean) for end in estimate.interval)
+    return low, high
 
 
 @lru_cache(maxsize=8)

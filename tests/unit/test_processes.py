@@ -15,6 +15,7 @@ from agop.processes import (
     barrier,
     check_same_on_all_ranks,
     process_group,
+    progress_bar,
     rank_and_world_size,
     run_each,
     run_tasks,
@@ -39,6 +40,15 @@ def work(task, progress):
         os.kill(os.getpid(), signal.SIGKILL)
     if task == "hang":
         signal.pause()
+
+
+def test_progress_bar_knows_the_time_left_of_items_that_take_minutes():
+    bar, now = progress_bar(), [0.0]
+    bar.get_time = lambda: now[0]
+    task = bar.add_task("evaluating", total=12)
+    for now[0] in (75.0, 150.0):
+        bar.advance(task)
+    assert bar.tasks[0].time_remaining == pytest.approx(750)
 
 
 def test_every_task_reports_its_progress_and_its_end():

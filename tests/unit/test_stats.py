@@ -9,7 +9,7 @@ from scipy import stats
 
 import agop
 from agop.report.run import best_methods
-from agop.stats import Estimate, Mean, Ratio, at_chance, auroc, holm, quantile, spearman, tail, wilson
+from agop.stats import Estimate, Mean, Ratio, at_chance, auroc, estimate, holm, quantile, spearman, tail, wilson
 
 
 def test_interval_of_few_values():
@@ -96,6 +96,29 @@ def test_spearman(a, b, expected):
     assert spearman(a, b) == pytest.approx(expected, nan_ok=True)
 
 
+@pytest.mark.parametrize(("count", "share"), [(10, 0.95), (10, 0.5), (30, 0.98), (100, 0.99)])
+def test_intervals_of_samples_that_are_hits_or_misses_cover_the_true_share(count, share):
+    """A bootstrap of ten hits has no width: for ten samples and a share of 0.95 it covers 39 % instead of 95 %."""
+    hits = np.arange(count + 1)
+    ends = [estimate([1.0] * hit + [0.0] * (count - hit), (0, 1)).interval for hit in hits]
+    covered = [low <= share <= high for low, high in ends]
+    assert stats.binom.pmf(hits, count, share)[covered].sum() >= 0.9
+    assert ends[-1] == wilson(count, count)
+
+
+def test_hits_and_misses_of_other_bounds_and_equal_seeds_keep_their_interval():
+    """A difference of scores isn't a share, and a seed whose mean is 1 isn't one hit."""
+    assert estimate([1.0, 1.0, 1.0]).interval == Estimate((1.0, 1.0, 1.0), (0, 1)).interval == (1, 1)
+
+
+@pytest.mark.parametrize("images", [2, 3, 6, 10])
+def test_hits_of_equal_methods_rarely_name_a_winner(images):
+    """Two images without variance are no proof: one method hits both and the other none in 12.5 % of the cases."""
+    drawn = np.random.default_rng(0).integers(0, 2, (1000, images, 2)).astype(float)
+    assert np.mean([len(best(values, estimate)) == 1 for values in drawn]) <= 0.05
+    assert best([[1.0, 0.0]] * 6, estimate) == ["0"]
+
+
 @pytest.mark.parametrize(("found", "count"), [(0, 7), (3, 7), (7, 7)])
 def test_wilsons_interval_solves_its_equation(found, count):
     """The ends are the shares p with |found/count − p| = z √(p(1 − p)/count)."""
@@ -107,12 +130,12 @@ def test_auroc_counts_pairs_and_half_of_the_ties():
     assert auroc(np.array([1.0, 2.0]), np.array([1.0, 0.0])) == 3.5 / 4
 
 
-def best(values, up=True):
-    """Names of the methods (columns) that may be the best, from scores (seeds, methods)."""
+def best(values, mean=lambda column: Estimate(tuple(column)), up=True):
+    """Names of the methods (columns) that may be the best, from scores (seeds or samples, methods)."""
     columns = {str(index): column for index, column in enumerate(np.asarray(values).T)}
-    scores = {name: Estimate(tuple(column)) for name, column in columns.items()}
+    scores = {name: mean(column) for name, column in columns.items()}
     sign = 1 if up else -1
-    return best_methods(scores, lambda a, b: Estimate(tuple(sign * (columns[a] - columns[b]))), up=up)
+    return best_methods(scores, lambda a, b: mean(sign * (columns[a] - columns[b])), up=up)
 
 
 def simulated(runs, seeds, offsets):

@@ -36,7 +36,9 @@ def evaluate(
         typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
     ] = None,
     metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
-    out: Annotated[Path, typer.Option(help="Run folder to write.")] = Path("runs/evaluation"),
+    out: Annotated[
+        Path, typer.Option(help="Run folder to write. After an interruption, the same command resumes.")
+    ] = Path("runs/evaluation"),
     layer: options.Layer = None,
     contrast: options.Contrast = None,
     threshold: Annotated[
@@ -97,6 +99,8 @@ def evaluate(
         "batch_size": batch_size,
         "references": options.load_references(references, preprocessing),
         "output": options.output_of(contrast, statistic),
+        "out": out,
+        "force": force,
     }
     evaluation: Evaluation
     if grid:

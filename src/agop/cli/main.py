@@ -31,7 +31,7 @@ cli.command("explain", short_help="Explain images: write overlays and maps.")(
     stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain)
 )
 cli.command("evaluate", short_help="Score methods on images with masks, or on grids.")(
-    stoppable("no scores were written to {out}")(evaluate)
+    stoppable("finished methods stay in {out}: run the same command to resume")(evaluate)
 )
 cli.command("sanity", short_help="Compare maps with those of random weights.")(sanity)
 cli.command("audit", short_help="Find shortcuts, tested by interventions.")(

@@ -1,5 +1,6 @@
 """evaluate(): methods scored against masks on a user's own model."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
 from agop.evaluation.scoring import Entry, accuracy, score
-from agop.evaluation.table import Evaluation, gallery
+from agop.evaluation.table import Evaluation, check_place, gallery
 from agop.explanation import Methods, methods_by_name, references_for
 from agop.images.overlays import pixels
 from agop.methods import Method
@@ -19,7 +20,6 @@ from agop.methods.controls import FIXED_MAPS
 from agop.model.layers import Layer
 from agop.model.outputs import CONTRAST, PREDICTED, Target, check_output, labels_for
 from agop.prior.agop import AGOP
-from agop.processes import track
 from agop.report.folder import spread
 
 
@@ -40,6 +40,9 @@ def evaluate(
     controls: bool = True,
     references: Tensor | None = None,
     output: str = PREDICTED,
+    nan: str = "skip",
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> Evaluation:
     """Scores of methods on images (N,C,H,W) with masks (N,H,W).
 
@@ -60,6 +63,10 @@ def evaluate(
             mask.
         references: Other images (M,C,H,W), for example from the training data, for methods and metrics that take some.
         output: As in `explain`.
+        nan: "skip": an image whose map isn't finite has no score, with a warning; "raise".
+        out: Run folder to write, as with `save`. It keeps each finished method: the same call resumes after an
+            interruption.
+        force: As in `save`, for `out`.
 
     Returns:
         An `Evaluation`: prints as a table; `scores` (N,) by method and metric, NaN where undefined; `save` writes a run
@@ -87,19 +94,21 @@ def evaluate(
         by_name |= {name: control(masks > 0) for name, control in FIXED_MAPS.items() if name not in by_name}
     entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     kind, places = "signed" if signed else "true", spread(len(images))
-    results = tuple(
-        score(
-            model, images, {kind: masks}, track(entries.items(), "evaluating"), metric_list, places,
-            target=target, batch_size=batch_size, signed=signed, steps=steps, references=references,
-            output=output,
-        )
+    scored = score(
+        model, images, {kind: masks}, entries.items(), metric_list, places, target=target, batch_size=batch_size,
+        signed=signed, steps=steps, references=references, output=output, nan=nan, progress=True,
+        keep=None if out is None else check_place(out, force=force),
     )  # fmt: skip
+    results = tuple(sorted(scored, key=lambda result: [*entries].index(result.method)))
     few = images[places]
     truth = {kind: masks[places].float() if signed else masks[places] != 0}
     maps = {result.method: result.maps for result in results}
     samples = gallery(model, few, pixels(few), truth, maps, None if classes is None else classes[places], places)
     correct = None if classes is None else accuracy(model, images, classes)
-    return Evaluation(results, samples, prior, kind, correct, steps, output_notes(output))
+    evaluation = Evaluation(results, samples, prior, kind, correct, steps, output_notes(output))
+    if out is not None:
+        evaluation.save(out, force=force)
+    return evaluation
 
 
 def methods_that_run(

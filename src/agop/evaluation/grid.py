@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from agop import metrics as all_metrics
 from agop.errors import InputError, ModelError
 from agop.evaluation.evaluate import checked_masks, methods_that_run, output_notes
 from agop.evaluation.scoring import Entry, MethodScores, all_logits, score
-from agop.evaluation.table import Evaluation, gallery
+from agop.evaluation.table import Evaluation, check_place, gallery
 from agop.explanation import Methods
 from agop.images.files import class_name
 from agop.images.overlays import Picture, pixels
@@ -78,6 +79,8 @@ def grid_pointing_game(
     batch_size: int | None = None,
     references: Tensor | None = None,
     output: str = PREDICTED,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> GridEvaluation:
     """Scores (G,) of maps on G grids of 2×2 images of different classes: does a map lie in the cell of its class?
 
@@ -99,6 +102,8 @@ def grid_pointing_game(
         batch_size: As in `explain`.
         references: As in `explain`.
         output: As in `explain`.
+        out: As in `evaluate`: a run folder that also keeps each finished method.
+        force: As in `evaluate`.
 
     Returns:
         A `GridEvaluation`, which prints and saves as an `Evaluation` does.
@@ -132,7 +137,9 @@ def grid_pointing_game(
         *output_notes(output),
     ]
     results: list[MethodScores] = []
-    for parts in cell_scores(model, composed, track(entries.items(), "evaluating"), batch_size, references, output):
+    keep = None if out is None else check_place(out, force=force)
+    tracked = track(entries.items(), lambda entry: f"evaluating {entry[0]}")
+    for parts in cell_scores(model, composed, tracked, batch_size, references, output, keep):
         results.append(means_over_cells(parts))
         if undefined := Counter(reason for part in parts for reason in part.undefined[CELL] if reason):
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in undefined.items())
@@ -146,9 +153,12 @@ def grid_pointing_game(
     maps = {result.method: result.maps for result in results}
     # No labels: a grid has four classes, so none of the predictions would be wrong.
     samples = gallery(model, few, pixels(few), truth, maps, places=places)
-    return GridEvaluation(
+    evaluation = GridEvaluation(
         tuple(results), samples, masks=CELL, notes=tuple(notes), sources=composed.sources, classes=composed.classes
     )
+    if out is not None:
+        evaluation.save(out, force=force)
+    return evaluation
 
 
 @dataclass(frozen=True)
@@ -268,6 +278,7 @@ def cell_scores(
     batch_size: int | None = None,
     references: Tensor | None = None,
     output: str = PREDICTED,
+    keep: Path | None = None,
 ) -> Iterator[list[MethodScores]]:
     """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept.
 
@@ -289,6 +300,7 @@ def cell_scores(
             for result in score(
                 model, grids.images, grids.masks(cell), [pair], metrics, shown,
                 target=grids.classes[:, cell], batch_size=batch_size, references=references, output=output,
+                keep=keep,
             )
         ]  # fmt: skip
 

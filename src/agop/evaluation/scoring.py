@@ -1,10 +1,14 @@
-"""The scoring loop: methods × metrics on images with masks, for users and benches."""
+"""The scoring loop: methods × metrics on images with masks, for users and benches. Finished methods can be kept."""
 
+import hashlib
+import io
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -12,12 +16,16 @@ from torch import Tensor, nn
 
 from agop.errors import AGOPWarning
 from agop.explanation import explain
+from agop.io import write_atomically
 from agop.methods import Method
 from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import probing, rows_for
+from agop.model.state import fingerprint
 from agop.prior.agop import AGOP
+from agop.processes import track
+from agop.report.folder import versions
 from agop.stats import finite
 
 
@@ -63,16 +71,29 @@ def score(
     scorer: nn.Module | None = None,
     references: Tensor | None = None,
     output: str = PREDICTED,
+    nan: str = "skip",
+    keep: Path | None = None,
+    progress: bool = False,
 ) -> Iterator[MethodScores]:
     """Score each entry on images (N,C,H,W) with one or more kinds of masks (N,H,W); keep the maps at `shown`.
 
     Metrics query `scorer`, by default the model itself. `references` (M,C,H,W) are other images, for methods and
     metrics that take some. `output` is what the maps' gradients are of. Times are measured after a warm-up on the first
-    image.
+    image. The folder `keep` has the scores of earlier calls, which come first, and gets those of this one.
     """
-    targets = target_indices(target, len(images))
-    for name, entry in entries:
-        options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": "skip", "output": output}
+    targets, waiting, paths = target_indices(target, len(images)), dict(entries), dict[str, Path]()
+    if keep is not None:
+        outputs = all_logits(model, images[list(shown)], 1)  # they change with the model's code, not with the batches
+        priors = [*{id(entry.prior): entry.prior for entry in waiting.values()}.values()]
+        data = [fingerprint(model), outputs, images, masks, metrics, [*shown], targets, references, priors]
+        shared = _digest(model, [*data, signed, steps, output, nan, versions()])
+        own = {name: [shared, name, replace(entry, prior=None)] for name, entry in waiting.items()}
+        paths = {name: keep / _digest(model, values) for name, values in own.items()}
+    for name in [name for name, path in paths.items() if path.exists()]:
+        del waiting[name]
+        yield MethodScores(**torch.load(paths[name], weights_only=True))
+    for name, entry in track(waiting.items(), lambda item: f"evaluating {item[0]}", show=progress):
+        options: dict[str, Any] = {"layer": entry.layer, "batch_size": batch_size, "nan": nan, "output": output}
         options["references"] = None if entry.references_from_prior else references
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
@@ -93,7 +114,42 @@ def score(
             else:
                 for kind, truth in masks.items():
                     scores[kind][metric.name] = metric(maps, truth, **{"signed": True} if signed else {}).cpu()
-        yield MethodScores(name, scores, undefined, milliseconds, maps[list(shown)])
+        result = MethodScores(name, scores, undefined, milliseconds, maps[list(shown)].cpu())
+        if keep is not None:
+            torch.save(vars(result), content := io.BytesIO())
+            write_atomically(paths[name], content.getvalue())
+        yield result
+
+
+def _digest(model: nn.Module, values: Sequence[Any]) -> str:
+    """Digest of values: layers by their name in the model, functions by their code, objects by their attributes."""
+    digest, waiting, functions = hashlib.sha256(), [*values], set[FunctionType]()
+    while waiting:
+        value = waiting.pop()
+        parts: list[Any] | tuple[Any, ...] = ()
+        if isinstance(value, nn.Module):
+            value = next((name for name, module in model.named_modules() if module is value), id(value))
+        if isinstance(value, Tensor):
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            value = (value.dtype, value.shape)
+        elif isinstance(value, Mapping):
+            parts = [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            parts = value
+        elif isinstance(value, FunctionType) and value not in functions:  # a function may refer to itself
+            functions.add(value)
+            parts = [value.__code__, value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
+        elif isinstance(value, CodeType):
+            parts = [value.co_code, value.co_names, value.co_consts]
+        elif isinstance(value, Method | Metric | Entry | AGOP):
+            code = [vars(kind) for kind in type(value).__mro__ if isinstance(value, Method)]
+            names = vars(value) if code else [field.name for field in fields(value) if field.init]
+            parts = [own for known in code for own in known.values() if isinstance(own, FunctionType)]
+            parts += [(name, getattr(value, name)) for name in names]
+        waiting += parts
+        text = len(parts) or ("function" if isinstance(value, FunctionType) else repr(value))
+        digest.update(f"{type(value).__qualname__} {text};".encode())
+    return digest.hexdigest()
 
 
 def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) -> Tensor:
@@ -109,8 +165,9 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """True (N,) for each image (N,C,H,W) for which the model predicts the label."""
-    return predicted(all_logits(model, images)) == labels.cpu()
+    """True (N,) for each image (N,C,H,W) for which the model predicts the label: never if a logit is NaN."""
+    logits = all_logits(model, images)
+    return (predicted(logits) == labels.cpu()) & ~logits.isnan().any(dim=1)
 
 
 def summary(values: Tensor, undefined: Sequence[str | None]) -> dict[str, Any]:

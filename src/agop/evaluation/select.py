@@ -294,11 +294,12 @@ class Selection:
 
         As in a report: a method is excluded if another one is significantly ahead, after correction for the number of
         methods. Controls and methods whose maps don't depend on the weights don't compete. The first must be
-        significantly above random maps, and not by next to nothing.
+        significantly above random maps, after the same correction, and not by next to nothing.
         """
-        contenders = self._contenders()
+        contenders, methods = self._contenders(), len(self._rivals())
         above = self._lead(contenders[0], RANDOM) if contenders else None
-        return tuple(contenders) if above is not None and above.mean >= _LEAST and above.significant() else ()
+        clear = above is not None and above.mean >= _LEAST and above.significant(methods)
+        return tuple(contenders) if clear else ()
 
     @property
     def recommendation(self) -> str:

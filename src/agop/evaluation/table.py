@@ -1,6 +1,7 @@
 """The result of an evaluation: prints as a table, saves as a run folder."""
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ from agop.report.run import ABOVE, LEVEL, WON, marks
 from agop.stats import estimate
 from agop.tables import Table, number
 
-BENCHMARK = "evaluation"
+BENCHMARK, _UNFINISHED = "evaluation", ".agop-unfinished"  # a name that no folder of a user has
 # Instead of a benchmark's mean mask, which is that of its training data.
 _MEAN_MASK = "Control: the mean mask of the evaluated images, the same for every image."
 _WIDTH = 120
@@ -138,6 +139,7 @@ class Evaluation:
                 self.prior.save(place / "agop.safetensors")
             scores.write(place, cell)
             collect(spec, path)
+        shutil.rmtree(Path(folder) / _UNFINISHED, ignore_errors=True)
 
     def __repr__(self) -> str:
         """A table of methods by metrics, for a notebook or a prompt."""
@@ -189,13 +191,17 @@ class Evaluation:
         return notes
 
 
-def check_place(folder: str | os.PathLike[str], name: str, *, force: bool = False) -> None:
-    """Make the folder agop's own. Raises for the run of another benchmark, and for a name that can't be in a path."""
+def check_place(folder: str | os.PathLike[str], name: str = "own", *, force: bool = False) -> Path:
+    """Make the folder agop's own. Raises for the run of another benchmark, and for a name that can't be in a path.
+
+    Returns the folder for finished methods of an evaluation that isn't.
+    """
     path = Path(folder)
     check_folder_name(name)
     if (path / "spec.json").exists() and RunSpec.load(path).benchmark != BENCHMARK:
         raise InputError(f"{folder} already exists and isn't an evaluation: choose another folder")
     own_folder(path, force=force)
+    return path / _UNFINISHED
 
 
 @dataclass

@@ -89,7 +89,8 @@ class _Group:
                 part = {key: sign * (part[key] - other[key]) for key in part.keys() & other.keys()}
             parts.append(part)
         shared = sorted(set.intersection(*map(set, parts)))
-        return Estimate(tuple(float(np.mean([part[key] for part in parts])) for key in shared)) if shared else None
+        means = tuple(float(np.mean([part[key] for part in parts])) for key in shared)
+        return Estimate(means, samples=self.run.of_samples) if shared else None
 
     def _lead(self, tied: list[str], scores: dict[str, Estimate], alone: bool) -> str:
         """How far the best method is ahead; recommended only if it is `alone`, with no control as good as it."""

@@ -46,7 +46,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.spec = RunSpec.load(folder)
-        self.about = About.load(folder)
+        self.about, self.of_samples = About.load(folder), self.spec.intervals == "samples"
         self.cells = cell_files(self.spec, folder)
         self.rows = parsed(self.cells, "rows.jsonl")
         self.timings = parsed(self.cells, "timings.jsonl")
@@ -151,7 +151,9 @@ class Run:
     ) -> Estimate | None:
         """Mean over seeds or samples, None without a value. `masks` defaults to the main kind."""
         values = self.values(scenario, background, method, metric, masks)
-        return Estimate(tuple(values.values()), self._bounds(metric, masks or self.masks)) if values else None
+        if not values:
+            return None
+        return Estimate(tuple(values.values()), self._bounds(metric, masks or self.masks), self.of_samples)
 
     def _bounds(self, metric: str, masks: str) -> Range:
         """Bounds of the metric; a user's own metric may have none."""
@@ -168,7 +170,7 @@ class Run:
         """Paired difference a − b of two methods, over seeds or samples."""
         left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
-        return Estimate(tuple(left[key] - right[key] for key in both)) if both else None
+        return Estimate(tuple(left[key] - right[key] for key in both), ANY, self.of_samples) if both else None
 
     def values(
         self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
@@ -180,13 +182,12 @@ class Run:
         seeds = self._seeds.get((scenario, background, kind, method, metric), {})
         dropped = self.not_learned(scenario, background) if self._only_learned else []
         used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
-        by_sample = self.spec.intervals == "samples"
         key = f"{kind}/{method}/{metric}"
         cells = {seed: Cell(scenario, background, seed) for seed in used}
-        if not (by_sample or self.only_correct) or not any(key in self.samples(cell) for cell in cells.values()):
+        if not (self.of_samples or self.only_correct) or not any(key in self.samples(cell) for cell in cells.values()):
             return used
         scores = {seed: self._of_samples(cell, key) for seed, cell in cells.items()}
-        if by_sample:
+        if self.of_samples:
             return scores.get(0, {})
         return {seed: float(np.mean([*values.values()])) for seed, values in scores.items() if values}
 

@@ -58,7 +58,7 @@ def folder(tmp_path):
         ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
          "maps.safetensors", "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
-         "no scores were written to runs/evaluation", "runs/*/*.json*"),
+         "finished methods stay in runs/evaluation: run the same command to resume", "runs/*/*.json*"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",
          f"the last snapshot is in {PART}", "prior.safetensors"),
     ],

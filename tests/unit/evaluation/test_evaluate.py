@@ -4,6 +4,8 @@ import itertools
 import json
 import re
 import time
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from safetensors.torch import load_file
 
 import agop
 from agop import metrics
-from agop.errors import AGOPWarning, InputError, PriorError
+from agop.errors import AGOPWarning, GradientError, InputError, PriorError
 from tests import zoo
 from tests.command import run_checked
 
@@ -272,6 +274,67 @@ def test_image_with_nan_is_undefined_and_the_others_are_scored(model):
             torch.testing.assert_close(scores[1:], expected.scores[name][metric])
     rows = [row for row in table.rows() if row["metric"] == "energy"]
     assert all(row["n"] == 5 and list(row["undefined"].values()) == [1] for row in rows)
+
+
+def test_nan_raises_if_asked_and_an_image_without_a_prediction_is_not_correct(model):
+    broken = IMAGES.clone()
+    broken[0, 0, 0, 0] = torch.nan
+    with pytest.raises(GradientError, match="nan='skip'"):
+        evaluate(model, images=broken, nan="raise")
+    with pytest.raises(InputError, match="nan is 'ignore': give 'raise' or 'skip'"):
+        evaluate(model, nan="ignore")
+    with pytest.warns(AGOPWarning, match="sample 0"):
+        result = evaluate(model, images=broken, labels=[0, *(model(IMAGES[1:]).argmax(1) + 1) % 3])
+    assert result.accuracy == 0
+
+
+class Counted(agop.methods.Method):
+    """A method whose calls are counted by name. Ctrl-C interrupts those in `stopped`."""
+
+    calls, stopped = Counter(), set()
+
+    def __init__(self, name):
+        self.name = name
+
+    def maps(self, job):
+        Counted.calls[self.name] += 1
+        if self.name in self.stopped:
+            raise KeyboardInterrupt
+        return job.images.abs().sum(1)
+
+
+@pytest.mark.filterwarnings("ignore:the prior comes from a model")
+@pytest.mark.parametrize("changed", [None, "images", "masks", "target", "weights", "metrics"])
+def test_same_call_resumes_after_an_interruption_and_another_one_starts_anew(model, prior, tmp_path, changed):
+    Counted.stopped.add("second")
+    methods = Counted("first"), Counted("second")
+    options = {"out": tmp_path / "run", "target": 1}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(model, methods=methods, prior=prior, **options)
+    Counted.stopped.clear()
+    before = Counted.calls["first"]
+    if changed == "weights":
+        torch.nn.init.normal_(model.body[0].weight)
+    others = {"images": IMAGES + 1, "masks": ~MASKS, "target": 2, "metrics": ["iou", "energy"]}
+    options |= {changed: others[changed]} if changed in others else {}
+    result = evaluate(model, methods=methods, batch_size=2, prior=replace(prior), **options)
+    assert (Counted.calls["first"] == before) == (changed is None)
+    assert list(result.scores) == ["first", "second", *CONTROLS]
+    del options["out"]
+    fresh = evaluate(model, methods=methods, **options)
+    torch.testing.assert_close(result.scores, fresh.scores, rtol=0, atol=0)
+    assert (result.rows(), result.undefined) == (fresh.rows(), fresh.undefined)
+    assert rows_of(tmp_path / "run")["first", "iou"] == result.rows()[0]["value"]
+    assert not (tmp_path / "run" / ".agop-unfinished").exists()
+
+
+def test_progress_names_the_method_and_folders_of_others_are_refused_first(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    evaluate(model, methods=["vanilla", "sobel"])
+    assert "evaluating sobel" in capsys.readouterr().err
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="choose another folder"):
+        evaluate(model, out=tmp_path)
 
 
 @pytest.fixture(scope="module")
