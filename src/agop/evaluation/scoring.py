@@ -1,14 +1,16 @@
 """The scoring loop: methods × metrics on images with masks, for users and benches. Finished methods can be kept."""
 
 import hashlib
+import inspect
 import io
+import sys
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -19,10 +21,10 @@ from agop.explanation import explain
 from agop.io import write_atomically
 from agop.methods import Method
 from agop.metrics.base import Metric, reasons
-from agop.model.layers import Layer
+from agop.model.layers import Layer, named_layer
 from agop.model.outputs import PREDICTED, Target, predicted, target_indices
 from agop.model.probe import probing, rows_for
-from agop.model.state import fingerprint
+from agop.model.state import fingerprint, unwrapped
 from agop.prior.agop import AGOP
 from agop.processes import track
 from agop.report.folder import versions
@@ -84,11 +86,12 @@ def score(
     targets, waiting, paths = target_indices(target, len(images)), dict(entries), dict[str, Path]()
     if keep is not None:
         outputs = all_logits(model, images[list(shown)], 1)  # they change with the model's code, not with the batches
-        priors = [*{id(entry.prior): entry.prior for entry in waiting.values()}.values()]
-        data = [fingerprint(model), outputs, images, masks, metrics, [*shown], targets, references, priors]
-        shared = _digest(model, [*data, signed, steps, output, nan, versions()])
-        own = {name: [shared, name, replace(entry, prior=None)] for name, entry in waiting.items()}
-        paths = {name: keep / _digest(model, values) for name, values in own.items()}
+        data = [fingerprint(model), outputs, images, targets, references, *masks, *masks.values(), [*shown]]
+        shared = _digest(*data, *map(_source, (m.function for m in metrics)), signed, steps, output, nan, versions())
+        for name, entry in waiting.items():
+            layer = entry.layer and named_layer(unwrapped(model), entry.layer)[0]
+            own = [_source(type(entry.method)), *vars(entry.method).items(), entry.references_from_prior, layer]
+            paths[name] = keep / _digest(shared, name, *own, entry.prior, [metric.name for metric in metrics])
     for name in [name for name, path in paths.items() if path.exists()]:
         del waiting[name]
         yield MethodScores(**torch.load(paths[name], weights_only=True))
@@ -121,35 +124,31 @@ def score(
         yield result
 
 
-def _digest(model: nn.Module, values: Sequence[Any]) -> str:
-    """Digest of values: layers by their name in the model, functions by their code, objects by their attributes."""
-    digest, waiting, functions = hashlib.sha256(), [*values], set[FunctionType]()
+def _digest(*values: Any) -> str:
+    """Digest of tensors, of a prior's tensors, and of values that print alike in every process."""
+    digest, waiting = hashlib.sha256(), [*values]
     while waiting:
         value = waiting.pop()
-        parts: list[Any] | tuple[Any, ...] = ()
-        if isinstance(value, nn.Module):
-            value = next((name for name, module in model.named_modules() if module is value), id(value))
+        if isinstance(value, AGOP):
+            value = tuple(getattr(value, field.name) for field in fields(value) if field.init)
+        if isinstance(value, tuple) and not isinstance(value, torch.Size):
+            waiting += value
+            continue
         if isinstance(value, Tensor):
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-            value = (value.dtype, value.shape)
-        elif isinstance(value, Mapping):
-            parts = [*value.keys(), *value.values()]
-        elif isinstance(value, list | tuple):
-            parts = value
-        elif isinstance(value, FunctionType) and value not in functions:  # a function may refer to itself
-            functions.add(value)
-            parts = [value.__code__, value.__defaults__, *(cell.cell_contents for cell in value.__closure__ or ())]
-        elif isinstance(value, CodeType):
-            parts = [value.co_code, value.co_names, value.co_consts]
-        elif isinstance(value, Method | Metric | Entry | AGOP):
-            code = [vars(kind) for kind in type(value).__mro__ if isinstance(value, Method)]
-            names = vars(value) if code else [field.name for field in fields(value) if field.init]
-            parts = [own for known in code for own in known.values() if isinstance(own, FunctionType)]
-            parts += [(name, getattr(value, name)) for name in names]
-        waiting += parts
-        text = len(parts) or ("function" if isinstance(value, FunctionType) else repr(value))
-        digest.update(f"{type(value).__qualname__} {text};".encode())
+            value = f"{value.dtype} {value.shape}"
+        digest.update(f"{value!r};".encode())
     return digest.hexdigest()
+
+
+def _source(item: Any) -> str:
+    """The module that defines a user's class or function. That of agop is known by its version."""
+    if item.__module__.startswith("agop."):
+        return ""
+    try:
+        return inspect.getsource(sys.modules[item.__module__])
+    except (OSError, TypeError):  # typed at a prompt: always computed again
+        return uuid.uuid4().hex
 
 
 def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) -> Tensor:

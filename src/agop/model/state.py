@@ -19,8 +19,8 @@ from agop.errors import ModelError
 Table = dict[str, Any]
 # Values of each tensor in a fingerprint: reading all would cost as much as a forward pass.
 _SAMPLES_PER_TENSOR = 16
-# Seconds after which a thread that draws random numbers has drawn one.
-_WAIT = 0.02
+# Seconds after which a thread that draws random numbers has drawn one, also on a busy machine.
+_WAIT = 0.1
 # Attribute of a rewritten copy: the fingerprint of the original.
 FINGERPRINT = "_agop_fingerprint"
 
@@ -205,24 +205,22 @@ class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def drawn_by(run: Callable[[], object], parameters: Sequence[Tensor]) -> set[str]:
     """Names of the generators from which a pass draws, not those from which other threads draw meanwhile.
 
-    Python and NumPy don't tell which thread draws: their numbers are the pass's if none are drawn while waiting as
-    long as a pass takes.
+    Python and NumPy don't tell which thread draws: their numbers are the pass's if none are drawn while waiting.
     """
-    start = time.perf_counter()
     with _Draws(parameters) as draws, torch.no_grad():
         run()
-    by_others = _drawn_while_waiting(time.perf_counter() - start)
     before = RandomState()
     with torch.no_grad():
         run()
     of_torch: set[str] = draws.names
-    return of_torch | (before.changed() - by_others - {"cpu"})
+    others = before.changed() - {"cpu"}
+    return of_torch | (others - _drawn_while_waiting() if others else others)
 
 
-def _drawn_while_waiting(seconds: float, parameters: Sequence[Tensor] = ()) -> set[str]:
+def _drawn_while_waiting(parameters: Sequence[Tensor] = ()) -> set[str]:
     """Names of the generators from which other threads draw."""
     before = RandomState(parameters)
-    time.sleep(seconds)
+    time.sleep(_WAIT)
     return before.changed()
 
 
@@ -238,7 +236,7 @@ def preserved_random_state(parameters: Sequence[Tensor] = ()) -> Iterator[None]:
     finally:
         changed = before.changed()
         if changed:
-            before.restore(changed - _drawn_while_waiting(_WAIT, parameters))
+            before.restore(changed - _drawn_while_waiting(parameters))
 
 
 @contextmanager
