@@ -340,24 +340,13 @@ def test_module_that_is_called_twice_raises_captum_error(name):
         agop.explain(Functional(nn.ReLU()), torch.randn(2, 1, 8, 8), f"captum:{name}")
 
 
-class Probabilities(nn.Module):
-    """A network with a function after its logits."""
-
-    def __init__(self, end):
-        super().__init__()
-        self.net, self.end = PLAIN, end
-
-    def forward(self, x):
-        return self.end(self.net(x))
-
-
 @pytest.mark.parametrize("name", ["Saliency", "DeepLift", "GuidedBackprop", "LRP", "LayerGradCam"])
 def test_logits_before_a_softmax_are_attributed(name):
     """DeepLift would normalise the gradients at a softmax module, and LRP rejects it."""
     expected = agop.explain(PLAIN, IMAGES, f"captum:{name}")
     for end in (nn.Softmax(dim=1), nn.LogSoftmax(dim=1)):
-        assert_close(agop.explain(Probabilities(end), IMAGES, f"captum:{name}"), expected)
-    functional = (Probabilities(end) for end in (lambda z: z.softmax(1), lambda z: z.log_softmax(1)))
+        assert_close(agop.explain(zoo.Ending(PLAIN, end), IMAGES, f"captum:{name}"), expected)
+    functional = (zoo.Ending(PLAIN, end) for end in (lambda z: z.softmax(1), lambda z: z.log_softmax(1)))
     with pytest.warns(AGOPWarning, match="gradients are those of the log-probabilities"):
         probabilities, logarithms = (agop.explain(model, IMAGES, f"captum:{name}") for model in functional)
     assert_close(probabilities, logarithms)
