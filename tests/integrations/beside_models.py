@@ -87,13 +87,11 @@ def test_preprocessing_equals_torchvision(name, photo):
     assert preprocessing_of(f"torchvision:{name}") == from_torchvision(nn.Identity(), default).preprocessing
 
 
-@pytest.mark.parametrize("classes", [1000, 7])
+@pytest.mark.parametrize("classes", [(), (7,)])
 def test_torchvision_s_resnet_with_our_weights_has_our_maps(classes, tmp_path):
-    ours, images = ResNet18(classes), torch.randn(2, 3, 64, 64)
+    ours, images = ResNet18(*classes), torch.randn(2, 3, 64, 64)
     torch.save(ours.state_dict(), tmp_path / "w.pth")
-    theirs = agop.load_model(
-        "torchvision:resnet18", tmp_path / "w.pth", num_classes=None if classes == 1000 else classes
-    )
+    theirs = agop.load_model("torchvision:resnet18", tmp_path / "w.pth", *classes)
     torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
 
 

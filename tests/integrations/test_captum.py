@@ -45,14 +45,6 @@ def test_sum_over_channels_equals_the_agop_method(method, kind):
     torch.testing.assert_close(values.abs().sum(1), expected, rtol=1e-6, atol=1e-6 * float(expected.max()))
 
 
-@pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_attribution_of_one_channel_is_bitwise_equal_to_the_agop_method(method):
-    torch.manual_seed(0)
-    model, images, statistic = CNN8by8(), torch.randn(9, 1, 8, 8), prior((1, 8, 8))
-    maps = ATTRIBUTIONS[method](model, statistic).attribute(images, target=1).abs()[:, 0]
-    assert torch.equal(maps, agop.explain(model, images, method, statistic, target=1))
-
-
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-local"])
 def test_target_is_none_for_predicted_or_one_class_or_one_per_image(method):
     model, images = zoo.build("plain").eval(), zoo.images()
@@ -532,16 +524,3 @@ def test_explain_command_takes_captum_methods(tmp_path):
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["methods"]["captum:LayerGradCam"] == {
         "options": {}, "seed": 0, "layer": "conv1",
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_bench_takes_captum_methods(tmp_path):
-    cell = ("--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", "--quick", "--out", "run")
-    bench = ("bench", "xai-tris", *cell, "--metric", "energy", "--jobs", "1")
-    result = run(*bench, "--method", "captum:InputXGradient", "--method", "vanilla", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
-    energy = {row["method"]: row for row in rows if row["metric"] == "energy"}
-    assert list(energy) == ["vanilla", "captum:InputXGradient"]
-    assert 0 < energy["captum:InputXGradient"]["value"] < 1
-    assert energy["captum:InputXGradient"]["n"] == 100

@@ -138,18 +138,6 @@ def test_zero_is_gray_and_the_largest_absolute_value_white(sign):
     assert (signed_picture(0 * values) == 128).all()
 
 
-def test_broad_map_beside_a_peaked_one_is_not_blank():
-    """As GradCAM's beside gradients at 224 px: on the common scale it is almost invisible."""
-    y, x = np.mgrid[:224, :224]
-    picture = np.full((224, 224, 3), 100, np.uint8)
-    maps = {"broad": np.exp(-((x - 60) ** 2 + (y - 60) ** 2) / 5000), "peaked": np.zeros((224, 224))}
-    maps["peaked"][150, 150] = 1.0
-    own, common = (sheet(picture, maps, colouring=colouring) for colouring in (Colouring(), Colouring("common")))
-    panels = [np.asarray(page)[22:, 232:456].astype(int) for page in (own, common)]
-    assert np.ptp(panels[0], axis=-1).max() > 150
-    assert np.ptp(panels[1], axis=-1).max() < 15
-
-
 def test_sheet_of_one_method_has_the_image_and_one_captioned_overlay():
     picture = np.full((224, 224, 3), 100, np.uint8)
     page = sheet(picture, {"vanilla": np.random.default_rng(0).random((224, 224))}, "predicted cat")
