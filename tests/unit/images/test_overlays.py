@@ -99,16 +99,6 @@ def test_invalid_options_raise(options, message):
         Colouring(**options)
 
 
-def test_overlay_shows_the_map_where_it_is_large_and_the_image_elsewhere():
-    picture = np.full((4, 4, 3), 200, np.uint8)
-    saliency = np.zeros((4, 4))
-    saliency[1, 2] = 3
-    pixels = overlay(picture, saliency).astype(int)
-    assert pixels[1, 2].tolist() == heat(saliency)[1, 2].tolist()
-    assert np.ptp(pixels[3, 3]) < 12
-    assert pixels[3, 3].mean() > 80
-
-
 @pytest.mark.parametrize("name", COLOUR_MAPS)
 def test_colour_maps_are_matplotlibs(name):
     expected = 255 * matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
@@ -117,11 +107,13 @@ def test_colour_maps_are_matplotlibs(name):
     assert difference.mean() < 6
 
 
-def test_opacity_is_that_of_the_largest_value():
-    picture, saliency = np.full((1, 2, 3), 200, np.uint8), np.array([[0.5, 1.0]])
+def test_overlay_shows_the_image_where_the_map_is_zero_and_opacity_is_that_of_the_largest_value():
+    picture, saliency = np.full((1, 3, 3), 200, np.uint8), np.array([[0.5, 1.0, 0.0]])
     gray, full = overlay(picture, saliency, opacity=0.0), overlay(picture, saliency)
     assert (gray == 140).all()
     assert full[0, 1].tolist() == heat(saliency)[0, 1].tolist()
+    assert np.ptp(full[0, 2]) < 12
+    assert full[0, 2].mean() > 80
     half = overlay(picture, saliency, opacity=0.5).astype(int)
     assert np.abs(half - (gray / 2 + full / 2)).max() <= 1
     assert overlay(picture, saliency, colours="gray")[0, 1].tolist() == [255, 255, 255]

@@ -181,10 +181,7 @@ def test_unsuitable_references_raise(batch, shape):
 
 
 def test_emd_of_an_image_that_is_not_square_is_the_distance_in_pixels():
-    """Mass at one end, the mask at the other: across a wide image nearly the whole diagonal, down it very little.
-
-    Maps are pooled to 16×16.
-    """
+    """Mass at one end of 16×16 pooled pixels, the mask at the other: across a wide image far, down it near."""
     assert metrics.emd(one_pixel(2, 3, 64), one_pixel(0, 0, 64) > 0).tolist() == [1.0]  # in the same pooled pixel
     for shape, across in (((32, 128), True), ((128, 32), False)):
         maps, masks = torch.zeros(2, *shape), torch.zeros(2, *shape, dtype=torch.bool)
