@@ -27,6 +27,17 @@ class Wrapped(nn.Module):
         return self.wrap(self.body(x))
 
 
+class Ending(nn.Module):
+    """A network with a function after its logits."""
+
+    def __init__(self, net, end):
+        super().__init__()
+        self.net, self.end = net, end
+
+    def forward(self, images):
+        return self.end(self.net(images))
+
+
 class Attention(nn.Module):
     """A small vision transformer: patches, a class token, one attention block."""
 
@@ -53,20 +64,6 @@ class LayerNormed(nn.Module):
 
     def forward(self, x):
         return self.head(self.norm(self.conv(x)).relu().flatten(1))
-
-
-class CountingBuffer(Wrapped):
-    """The forward pass writes to one buffer and replaces another, also in eval mode."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("written", torch.zeros(2))
-        self.register_buffer("replaced", torch.zeros(2))
-
-    def forward(self, x):
-        self.written += 1
-        self.replaced = self.replaced + 1
-        return super().forward(x)
 
 
 class FirstBufferInForward(Wrapped):

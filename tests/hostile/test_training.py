@@ -22,7 +22,6 @@ TRAININGS = int(os.environ.get("AGOP_HOSTILE_TRAININGS", "200"))
 COMPARISONS = int(os.environ.get("AGOP_HOSTILE_COMPARISONS", "300"))
 NETWORKS = {
     **{kind: (lambda kind=kind: zoo.KINDS[kind]()) for kind in zoo.KINDS},
-    "writes buffers": zoo.CountingBuffer,
     "draws random numbers": zoo.NoisyInEval,
     "draws from NumPy": zoo.NumpyNoise,
     "registers its first buffer": zoo.FirstBufferInForward,

@@ -7,7 +7,9 @@ import torch
 from PIL import Image
 from torch import nn
 
+import agop
 import tests.integrations.operators  # noqa: F401  # before torchvision, which timm imports
+from agop.bench import ResNet18
 from agop.integrations import from_timm, from_torchvision
 from agop.integrations.models import preprocessing_of
 from tests.command import run
@@ -83,6 +85,24 @@ def test_preprocessing_equals_torchvision(name, photo):
         assert from_torchvision(nn.Identity(), str(weights)).preprocessing == described.preprocessing
     default = torchvision.models.get_model_weights(name).DEFAULT
     assert preprocessing_of(f"torchvision:{name}") == from_torchvision(nn.Identity(), default).preprocessing
+
+
+@pytest.mark.parametrize("classes", [(), (7,)])
+def test_torchvision_s_resnet_with_our_weights_has_our_maps(classes, tmp_path):
+    ours, images = ResNet18(*classes), torch.randn(2, 3, 64, 64)
+    torch.save(ours.state_dict(), tmp_path / "w.pth")
+    theirs = agop.load_model("torchvision:resnet18", tmp_path / "w.pth", *classes)
+    torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("timm:resnet18", "--weights FILE"),
+     ("torchvision:resnet19", r"is named 'resnet19': did you mean 'resnet18'\? known: resnet18, .*, \d+ more$")],
+)  # fmt: skip
+def test_missing_weights_and_unknown_names_raise(spec, message):
+    with pytest.raises(agop.AGOPError, match=message):
+        agop.load_model(spec)
 
 
 def test_preprocessing_without_weights_is_torchvision_default():

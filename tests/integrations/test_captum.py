@@ -45,14 +45,6 @@ def test_sum_over_channels_equals_the_agop_method(method, kind):
     torch.testing.assert_close(values.abs().sum(1), expected, rtol=1e-6, atol=1e-6 * float(expected.max()))
 
 
-@pytest.mark.parametrize("method", ATTRIBUTIONS)
-def test_attribution_of_one_channel_is_bitwise_equal_to_the_agop_method(method):
-    torch.manual_seed(0)
-    model, images, statistic = CNN8by8(), torch.randn(9, 1, 8, 8), prior((1, 8, 8))
-    maps = ATTRIBUTIONS[method](model, statistic).attribute(images, target=1).abs()[:, 0]
-    assert torch.equal(maps, agop.explain(model, images, method, statistic, target=1))
-
-
 @pytest.mark.parametrize("method", ["agop-weighted", "agop-local"])
 def test_target_is_none_for_predicted_or_one_class_or_one_per_image(method):
     model, images = zoo.build("plain").eval(), zoo.images()
@@ -340,24 +332,13 @@ def test_module_that_is_called_twice_raises_captum_error(name):
         agop.explain(Functional(nn.ReLU()), torch.randn(2, 1, 8, 8), f"captum:{name}")
 
 
-class Probabilities(nn.Module):
-    """A network with a function after its logits."""
-
-    def __init__(self, end):
-        super().__init__()
-        self.net, self.end = PLAIN, end
-
-    def forward(self, x):
-        return self.end(self.net(x))
-
-
 @pytest.mark.parametrize("name", ["Saliency", "DeepLift", "GuidedBackprop", "LRP", "LayerGradCam"])
 def test_logits_before_a_softmax_are_attributed(name):
     """DeepLift would normalise the gradients at a softmax module, and LRP rejects it."""
     expected = agop.explain(PLAIN, IMAGES, f"captum:{name}")
     for end in (nn.Softmax(dim=1), nn.LogSoftmax(dim=1)):
-        assert_close(agop.explain(Probabilities(end), IMAGES, f"captum:{name}"), expected)
-    functional = (Probabilities(end) for end in (lambda z: z.softmax(1), lambda z: z.log_softmax(1)))
+        assert_close(agop.explain(zoo.Ending(PLAIN, end), IMAGES, f"captum:{name}"), expected)
+    functional = (zoo.Ending(PLAIN, end) for end in (lambda z: z.softmax(1), lambda z: z.log_softmax(1)))
     with pytest.warns(AGOPWarning, match="gradients are those of the log-probabilities"):
         probabilities, logarithms = (agop.explain(model, IMAGES, f"captum:{name}") for model in functional)
     assert_close(probabilities, logarithms)
@@ -543,16 +524,3 @@ def test_explain_command_takes_captum_methods(tmp_path):
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["methods"]["captum:LayerGradCam"] == {
         "options": {}, "seed": 0, "layer": "conv1",
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_bench_takes_captum_methods(tmp_path):
-    cell = ("--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", "--quick", "--out", "run")
-    bench = ("bench", "xai-tris", *cell, "--metric", "energy", "--jobs", "1")
-    result = run(*bench, "--method", "captum:InputXGradient", "--method", "vanilla", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
-    energy = {row["method"]: row for row in rows if row["metric"] == "energy"}
-    assert list(energy) == ["vanilla", "captum:InputXGradient"]
-    assert 0 < energy["captum:InputXGradient"]["value"] < 1
-    assert energy["captum:InputXGradient"]["n"] == 100

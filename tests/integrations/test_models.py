@@ -181,15 +181,6 @@ def test_commands_need_no_options_for_a_hugging_face_folder(transformers, photo,
     assert "size [" not in warning.replace("resize [", "")
 
 
-@pytest.mark.parametrize(
-    ("more", "message"), [({"resize": 0}, "resize is 0"), ({"resize": (3, 0)}, "resize is 3x0"),
-                          ({"interpolation": "cubic"}, "'cubic': give one of nearest")],
-)  # fmt: skip
-def test_invalid_scaling_raises(more, message):
-    with pytest.raises(InputError, match=message):
-        Preprocessing(**more)
-
-
 def test_argument_that_is_not_a_library_model_raises():
     with pytest.raises(ModelError, match="Identity has no pretrained_cfg"):
         agop.integrations.from_timm(nn.Identity())

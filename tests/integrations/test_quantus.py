@@ -105,18 +105,6 @@ def test_localisation_scores_equal_agop(task, ours, name, batch_size):
     np.testing.assert_allclose(np.array(theirs, float), expected.numpy(), rtol=1e-5)
 
 
-def test_pixel_flipping_equals_the_deletion_curve(task):
-    """One pixel per step. Quantus' curve starts after the first pixel, agop's before it."""
-    model, _, data = task
-    flipping = quantus.PixelFlipping(features_in_step=1, perturb_baseline=0.0, abs=False, normalise=False, **QUIET)
-    curves = np.array(scores(flipping, task, softmax=True))
-    with torch.no_grad():
-        before = model(data.images).softmax(1)[torch.arange(8), data.labels].numpy()
-    curves = np.concatenate([before[:, None], curves], axis=1)
-    expected = metrics.deletion(model, data.images, maps_of(task), target=data.labels)
-    np.testing.assert_allclose(np.trapezoid(curves, dx=1 / 64), expected.numpy(), rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -16,7 +16,7 @@ from tests.integrations.torchrun import finish, start
 
 MODEL = ["agop.bench:CNN8by8", "data", "--weights", "w.pt", "--size", "8", "--gray", "--mean", "0.5", "--std", "0.5"]
 pytestmark = pytest.mark.slow
-OPTIONS = ("--per-class", "--all-samples")
+OPTIONS = ("--per-class", "--all-samples", "--rank", "3")
 SLOW = ("slow:Slow", *MODEL[1:], "--all-samples", "--batch-size", "1")
 
 
@@ -62,6 +62,11 @@ def test_fit_on_several_ranks_equals_fit_in_one_process(folder, ranks):
     assert torch.equal(together.class_counts, alone.class_counts)
     torch.testing.assert_close(together.diagonal, alone.diagonal, rtol=1e-6, atol=0)
     torch.testing.assert_close(together.class_diagonals, alone.class_diagonals, rtol=1e-6, atol=0, equal_nan=True)
+    torch.testing.assert_close(together.patch_matrix, alone.patch_matrix, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(together.image_moments, alone.image_moments, rtol=1e-5, atol=1e-6)
+    assert 0 < together.residual_share < 1
+    below = together.sketch.double().square().sum(0) / together.count
+    assert (below <= together.diagonal * (1 + 1e-5)).all()
     assert not list(folder.glob("of-*.part-*"))
 
 

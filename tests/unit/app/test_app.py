@@ -345,19 +345,11 @@ class Exits(Flat):
         return super().forward(x)
 
 
-class ExitingBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(context, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(context, gradient):
-        sys.exit("bye")
-
-
 class ExitsBackward(Flat):
     def forward(self, x):
-        return super().forward(ExitingBackward.apply(x))
+        if x.requires_grad:
+            x.register_hook(lambda _: sys.exit("bye"))
+        return super().forward(x)
 
 
 @pytest.mark.parametrize(

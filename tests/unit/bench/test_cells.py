@@ -64,6 +64,7 @@ def entry(parts):
 def test_names_resolve_to_methods_layers_priors_and_baselines(entry, parts):
     _, training, priors, _ = parts
     assert entry("vanilla").method.name == "vanilla"
+    assert entry("captum:InputXGradient").method.attribution == "InputXGradient"
     assert entry("gradcam").layer == "layer4"
     assert entry("gradcam@layer2").layer == "layer2"
     assert entry("activation-norm").layer is None

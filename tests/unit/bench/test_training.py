@@ -11,7 +11,6 @@ from agop.bench.scenarios import Recipe, Scenario, Split, get
 from agop.bench.training import Task, TrainingRun, stacked, train, train_epochs, train_stacked
 from agop.errors import GradientError
 from agop.evaluation.scoring import accuracy
-from agop.model.probe import captured
 
 
 def tasks(scenario, seeds, folder, samples=640):
@@ -168,18 +167,3 @@ def logits_and_gradients(network, models, images):
     weights = stacked(models)
     logits = network.stacked_forward(weights, images)
     return logits, torch.autograd.grad(logits.square().sum(), list(weights.values()))
-
-
-def test_gradient_of_the_outputs_is_that_of_the_first_convolution():
-    torch.manual_seed(0)
-    models, images = [CNN8by8() for _ in range(2)], torch.randn(2, 5, 1, 8, 8)
-    outputs = torch.zeros(2, *CNN8by8.patch_outputs, 5).requires_grad_()
-    logits = CNN8by8.stacked_forward(stacked(models), images, outputs)
-    (deltas,) = torch.autograd.grad(logits[..., 0].sum(), outputs)
-    for model, batch, own in zip(models, images, deltas, strict=True):
-        with captured([model.get_submodule(CNN8by8.patch_layer)]) as maps:
-            alone = model(batch)
-        (expected,) = torch.autograd.grad(alone[:, 0].sum(), list(maps.values()))
-        # Other positions, in another order: the products over all positions of each sample are the same.
-        grams = torch.einsum("dpn,epn->nde", own, own)
-        torch.testing.assert_close(grams, torch.einsum("ndhw,nehw->nde", expected, expected))

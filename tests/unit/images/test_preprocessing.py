@@ -121,7 +121,9 @@ def test_from_dict_inverts_to_dict_also_after_json(preprocessing):
         ({"mean": [0.1, 0.2]}, "mean has 2 values: give 1 or 3"),
         ({"std": ["one"]}, "preprocessing is invalid: could not convert string to float"),
         ({"resize": "256"}, "preprocessing is invalid: 'str' object"),
-        ({"interpolation": "smooth"}, "interpolation is 'smooth': give one of"),
+        ({"resize": 0}, "resize is 0"),
+        ({"resize": [3, 0]}, "resize is 3x0"),
+        ({"interpolation": "smooth"}, "interpolation is 'smooth': give one of nearest"),
         ({"interpolation": None, "std": [float("nan")]}, "std is nan: give finite numbers"),
     ],
 )

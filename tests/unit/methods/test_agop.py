@@ -309,16 +309,6 @@ def test_errors_name_the_problem_and_the_fix():
         explain(provenance=replace(prior.provenance, layer="stem"))
 
 
-def test_methods_that_need_more_than_the_prior_has_are_not_runnable():
-    model, images = zoo.build("plain"), zoo.images()
-    both, neither = fit(model, images, rank=2), fit(model, images, patches=False)
-    new = {"agop-patch", "agop-subspace"}
-    assert new <= set(agop.methods.runnable(both))
-    assert not new & set(agop.methods.runnable(neither))
-    assert set(agop.methods.runnable(neither)) | new >= set(agop.methods.runnable(both))
-    assert agop.methods.lacking("agop-subspace", neither) == "the prior has no sketch"
-
-
 @pytest.mark.parametrize("kind", ["plain", "attention"])
 @pytest.mark.parametrize("scale", [1.0, 1e-12])
 def test_map_is_the_dense_approximation_of_m_times_the_gradient(kind, scale):

@@ -1,7 +1,6 @@
 """Methods by name: options in the name, and the user's own by package.module:NAME."""
 
 import json
-import shutil
 import sys
 
 import numpy as np
@@ -193,15 +192,11 @@ def test_explain_command_takes_own_methods(folder):
 def test_evaluate_command_takes_own_methods(folder):
     options = (*MODEL_OPTIONS, *METHOD_OPTIONS, "--metric", "energy", "--out", "scored")
     run_checked("evaluate", MODEL, "pictures", "masks", *options, folder=folder)
-    assert scored_methods(folder / "scored") == {*NAMES, "centre", "mean-mask"}
+    rows = [json.loads(line) for line in (folder / "scored" / "rows.jsonl").read_text().splitlines()]
+    assert {row["method"] for row in rows if row["metric"] == "energy"} == {*NAMES, "centre", "mean-mask"}
     run_checked("report", "scored", folder=folder)
     about = json.loads((folder / "scored" / "about.json").read_text())
     assert about["methods"][NAMES[0]] == "The gradient times the image."
-
-
-def scored_methods(run_folder):
-    rows = [json.loads(line) for line in (run_folder / "rows.jsonl").read_text().splitlines()]
-    return {row["method"] for row in rows if row["metric"] == "energy"}
 
 
 @pytest.mark.parametrize(
@@ -218,36 +213,6 @@ def test_invalid_method_name_stops_a_command_before_any_work(folder, command):
         assert message in error
         assert len(error.splitlines()) == 1
         assert not (folder / "bad").exists()
-
-
-BENCH = (
-    "bench", "xai-tris", "--quick", "--scenario", "linear", "--seeds", "1", "--metric", "energy", "--method", "vanilla",
-)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_bench_scores_own_methods_in_workers_and_resumes(folder):
-    run_checked(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
-    assert json.loads((folder / "run" / "spec.json").read_text())["methods"] == ["vanilla", *NAMES]
-    lines = (folder / "run" / "rows.jsonl").read_bytes()
-    assert scored_methods(folder / "run") == {"vanilla", *NAMES}
-    shutil.rmtree(folder / "run" / "cells" / "linear-uncorrelated-000")
-    run_checked(*BENCH, *METHOD_OPTIONS, "--jobs", "2", "--out", "run", folder=folder)
-    assert (folder / "run" / "rows.jsonl").read_bytes() == lines
-    run_checked("report", "run", folder=folder)
-
-
-@pytest.mark.slow
-def test_bench_does_not_resume_with_a_changed_method_of_the_same_name(folder, tmp_path):
-    changing = MINE.replace("of-the-tests", "of-a-changing-file")  # the other names are taken in this process
-    (tmp_path / "changing.py").write_text(changing)
-    arguments = (*BENCH, "--method", "changing:TimesInput", "--background", "uncorrelated", "--out", "run")
-    run_checked(*arguments, folder=tmp_path)
-    (tmp_path / "changing.py").write_text(changing.replace("power: float = 1.0", "power: float = 4.0"))
-    error = error_of(*arguments, folder=tmp_path)
-    assert "code" in error
-    assert "--fresh" in error
-    run_checked(*arguments, "--fresh", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -99,16 +99,18 @@ def test_explain_with_the_prior_alone_equals_explain_with_its_references(fitted,
         agop.explain(model, images[..., :9, :9], method, fitted)
 
 
-def test_methods_with_references_are_runnable_with_such_a_prior(fitted):
-    names = {"expected-gradients", "agop-expected"}
-    old = replace(fitted, image_moments=None)
-    assert names <= set(agop.methods.runnable(fitted))
-    assert not names & set(agop.methods.runnable(old))
-    assert names <= set(agop.methods.runnable(old, with_references=True))
+def test_methods_are_runnable_with_a_prior_that_has_what_they_need(fitted):
+    whole, names = replace(fitted, sketch=torch.ones(2, 3, 12, 12)), {"expected-gradients", "agop-expected"}
+    for part, needed, lack in (
+        ("image_moments", names | {"agop"}, "image moments"), ("sketch", {"agop-subspace"}, "sketch"),
+        ("patch_matrix", {"agop-patch"}, "patch matrix"),
+    ):  # fmt: skip
+        without = replace(whole, **{part: None})
+        assert set(agop.methods.runnable(whole)) - set(agop.methods.runnable(without)) == needed
+        assert {agop.methods.lacking(name, without) for name in needed} == {f"the prior has no {lack}"}
+    assert names <= set(agop.methods.runnable(replace(whole, image_moments=None), with_references=True))
     assert "expected-gradients" in agop.methods.runnable(None, with_references=True)
     assert not names & set(agop.methods.runnable(None))
-    assert agop.methods.lacking("expected-gradients", old) == "the prior has no image moments"
-    assert agop.methods.lacking("expected-gradients", old, with_references=True) is None
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "smoothgrad"])

@@ -2,9 +2,7 @@ import io
 import os
 import pickle
 import re
-import subprocess
 import sys
-import textwrap
 import zipfile
 from pathlib import Path
 
@@ -19,8 +17,6 @@ from agop.bench import CNN8by8, ResNet18
 from agop.errors import AGOPError, AGOPWarning, FileError, MissingExtraError, ModelError
 from tests import zoo
 from tests.state import same
-
-BESIDE = Path(sys.prefix) / "beside"
 
 
 def exported_model():
@@ -163,6 +159,15 @@ def test_missing_libraries_raise_with_the_command_that_installs_them(spec, name,
         load_model(spec)
 
 
+def test_a_torchvision_for_another_torch_raises_with_the_fix(tmp_path, monkeypatch):
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    message = r"torchvision is installed but can't be imported \(RuntimeError: .*torchvision torch==\d+\.\d+\.\d+"
+    with pytest.raises(ModelError, match=message):
+        load_model("torchvision:resnet18")
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_exported_program_gives_the_same_maps_unless_its_batch_is_fixed(exported, tmp_path):
     model, images = exported_model(), zoo.images()
@@ -214,77 +219,13 @@ def test_incomplete_exported_program_raises(exported, tmp_path):
 
 
 def test_hugging_face_folder_loads(tmp_path):
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=4,
-        num_labels=3,
-    )  # fmt: skip
-    model = transformers.ViTForImageClassification(config).eval()
+    pytest.importorskip("transformers")
+    from tests.integrations.hugging_face import vit
+
+    model, images = vit().eval(), zoo.images(2, shape=(3, 16, 16))
     model.save_pretrained(tmp_path)
-    images = torch.randn(2, 3, 32, 32)
-    loaded = load_model(f"hf:{tmp_path}")
-    torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
-    assert (agop.explain(loaded, images, "gradcam").flatten(1).sum(1) > 0).all()
-    with_weights = load_model(f"hf:{tmp_path}", tmp_path / "model.safetensors")
-    torch.testing.assert_close(agop.explain(with_weights, images, "vanilla"), agop.explain(model, images, "vanilla"))
+    for loaded in (load_model(f"hf:{tmp_path}"), load_model(f"hf:{tmp_path}", tmp_path / "model.safetensors")):
+        torch.testing.assert_close(agop.explain(loaded, images, "vanilla"), agop.explain(model, images, "vanilla"))
     save_file({"vit.nothing": torch.ones(2)}, tmp_path / "other.safetensors")
     with pytest.raises(ModelError, match="it lacks"):
         load_model(f"hf:{tmp_path}", tmp_path / "other.safetensors")
-
-
-BESIDE_TORCHVISION = """
-    import sys, warnings
-    import torch, agop
-    from agop.bench import ResNet18
-    from agop import load_model
-    warnings.simplefilter("ignore")
-    folder, images = sys.argv[1], torch.randn(2, 3, 64, 64)
-    try:
-        import torchvision
-    except Exception as error:  # a build for another torch: only its own models must fail
-        agop.explain(ResNet18(), images, "vanilla")
-        try:
-            load_model("torchvision:resnet18")
-            sys.exit("a broken torchvision was not noticed")
-        except agop.AGOPError as message:
-            expected = f"torchvision is installed but can't be imported ({type(error).__name__}"
-            assert expected in str(message) and f"torch=={torch.__version__.partition('+')[0]}" in str(message), message
-    import tests.integrations.operators
-    try:
-        import timm, torchvision
-    except Exception as error:
-        sys.exit(f"can't be imported: {type(error).__name__}: {error}")
-    ours, theirs = ResNet18(7), load_model("torchvision:resnet18", f"{folder}/seven.pth", num_classes=7)
-    ours.load_state_dict(theirs.state_dict())
-    torch.testing.assert_close(agop.explain(theirs, images, "gradcam"), agop.explain(ours, images, "gradcam"))
-    assert load_model("torchvision:resnet18", f"{folder}/thousand.pth").fc.out_features == 1000
-    torch.save(timm.create_model("resnet18", num_classes=3).state_dict(), f"{folder}/timm.pth")
-    assert load_model("timm:resnet18", f"{folder}/timm.pth", num_classes=3).num_classes == 3
-    for spec in ("timm:resnet18", "torchvision:resnet19"):
-        try:
-            load_model(spec)
-            sys.exit(f"{spec} was loaded")
-        except agop.AGOPError as error:
-            print(*str(error).split())
-"""
-
-
-@pytest.mark.slow
-def test_torchvision_and_timm_models_load_and_a_broken_torchvision_affects_only_its_own(tmp_path):
-    if not BESIDE.is_dir():
-        pytest.skip("torchvision and timm aren't installed: `make .venv/dev` puts them next to the environment")
-    torch.save(ResNet18(7).state_dict(), tmp_path / "seven.pth")
-    torch.save(ResNet18().state_dict(), tmp_path / "thousand.pth")
-    path = [str(BESIDE), os.environ.get("PYTHONPATH", ""), os.getcwd()]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(BESIDE_TORCHVISION), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if result.stderr.startswith("can't be imported"):
-        pytest.skip(f"torchvision or timm {result.stderr}")
-    assert result.returncode == 0, result.stderr
-    timm, unknown = result.stdout.splitlines()
-    assert "--weights FILE" in timm
-    assert re.fullmatch(
-        r"no torchvision model is named 'resnet19': did you mean 'resnet18'\? known: resnet18, .*, \d+ more", unknown
-    )

@@ -7,17 +7,7 @@ from torch import nn
 import agop
 from agop.errors import AGOPWarning, InputError
 from tests import zoo
-
-
-class Ending(nn.Module):
-    """A network with a function after its logits."""
-
-    def __init__(self, net, end):
-        super().__init__()
-        self.net, self.end = net, end
-
-    def forward(self, images):
-        return self.end(self.net(images))
+from tests.zoo import Ending
 
 
 def network():
@@ -82,7 +72,6 @@ def test_functional_softmax_gives_log_probabilities_and_a_warning(end, word):
         gradients = agop.input_gradients(Ending(net, end), images)
     assert "return the logits" in str(warnings[0].message)
     torch.testing.assert_close(gradients.logits, net(images).log_softmax(1))
-    torch.testing.assert_close(gradients.logits.softmax(1), net(images).softmax(1))
 
 
 @pytest.mark.parametrize("end", [torch.sigmoid, lambda z: z.sigmoid()[:, 0]], ids=["column", "flat"])
@@ -220,14 +209,9 @@ def test_adding_one_function_to_all_logits_changes_nothing_in_fit_and_hook():
         assert prior.provenance.options["output"] == "contrast"
 
 
-def test_one_logit_is_its_own_contrast_and_two_logits_give_their_difference():
-    one, two, images = zoo.build("one logit"), zoo.Wrapped(classes=2), zoo.images()
-    pair = [agop.input_gradients(one, images, output=output).values for output in ("predicted", "contrast")]
-    assert torch.equal(*pair)
-    targets = torch.tensor([0, 1, 1, 0, 1])
-    values = agop.input_gradients(two, images, targets, output="contrast").values
-    own, other = (agop.input_gradients(two, images, each).values for each in (targets, 1 - targets))
-    torch.testing.assert_close(values, own - other)
+def test_one_logit_is_its_own_contrast():
+    model, images = zoo.build("one logit"), zoo.images()
+    assert torch.equal(*(agop.input_gradients(model, images, output=each).values for each in ("predicted", "contrast")))
 
 
 def test_logits_of_minus_infinity_take_no_part():

@@ -99,6 +99,7 @@ class Pair(nn.Module):
     def __init__(self, features):
         super().__init__()
         self.conv, self.norm, self.head = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3), nn.Linear(3, 2)
+        self.other_norm = nn.BatchNorm2d(3)
         self.norm.running_mean.fill_(0.7)
         self.norm.running_var.fill_(4.0)
         self.features = features
@@ -113,12 +114,6 @@ class ConvolutionOfTwoNames(Pair):
         return super().forward(x)
 
 
-class ConvolutionCalledTwice(Pair):
-    def __init__(self, features):
-        super().__init__(features)
-        self.other_norm = nn.BatchNorm2d(3)
-
-
 class NormOfTwoNames(Pair):
     def __init__(self, features):
         super().__init__(features)
@@ -129,17 +124,6 @@ class HookedNorm(Pair):
     def __init__(self, features):
         super().__init__(features)
         self.norm.register_full_backward_hook(lambda _module, inputs, _outputs: (inputs[0] * 3,))
-
-
-class Viewed(Pair):
-    """view() depends on the memory layout, which channels last would change."""
-
-    def __init__(self, features):
-        super().__init__(features)
-        self.head = nn.Linear(3 * 144, 2)
-
-    def forward(self, x):
-        return self.head(self.features(self, x).view(x.size(0), -1))
 
 
 def plain(net, x):
@@ -153,13 +137,14 @@ def norm_read(net, x):
 USES = {
     "convolution of two names": (ConvolutionOfTwoNames, lambda net, x: net.norm(net.alias(x))),
     "convolution with two users": (Pair, lambda net, x: net.norm(seen := net.conv(x)) + seen),
-    "convolution called twice": (ConvolutionCalledTwice, lambda net, x: plain(net, x) + net.other_norm(net.conv(-x))),
+    "convolution called twice": (Pair, lambda net, x: plain(net, x) + net.other_norm(net.conv(-x))),
     "norm of two names": (NormOfTwoNames, lambda net, x: net.alias(plain(net, x))),
     "weight used again": (Pair, lambda net, x: plain(net, x) + functional.conv2d(x, net.conv.weight, padding=1)),
     "forward called": (Pair, lambda net, x: plain(net, x) + net.conv.forward(x)),
     "norm read": (Pair, norm_read),
     "hooked norm": (HookedNorm, plain),
-    "view": (Viewed, plain),
+    # view() depends on the memory layout, which channels last would change.
+    "view": (Pair, lambda net, x: plain(net, x).view(x.size(0), -1).view_as(x)),
 }
 
 

@@ -28,7 +28,8 @@ class WritesWeightsInTrain(zoo.Wrapped):
 
 MODELS = {
     **{kind: (lambda kind=kind: zoo.build(kind)) for kind in ("plain", "in-place", "layer norm", "attention")},
-    "writes buffers": zoo.CountingBuffer,
+    "writes a buffer": zoo.RunningScale,
+    "replaces a buffer": lambda: zoo.RunningScale("replaced"),
     "draws random numbers": zoo.NoisyInEval,
     "writes its input": zoo.WritesInput,
     "grows buffers": zoo.GrowsBuffers,
@@ -164,7 +165,7 @@ def test_scripted_model_is_unchanged():
     assert all(torch.equal(a[2], b[2]) for a, b in zip(before["buffers"], state_of(scripted)["buffers"], strict=True))
 
 
-class Raises(zoo.CountingBuffer):
+class Raises(zoo.RunningScale):
     """Raises after its network has run."""
 
     def forward(self, x):

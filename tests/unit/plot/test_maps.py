@@ -51,16 +51,6 @@ def test_compare_draws_transparent_maps_over_their_images():
     assert colours.tolist() == heat(np.array([[0.0, 1.0]]), 1.0, "viridis")[0].tolist()
 
 
-@pytest.mark.parametrize("draw", [agop.plot.compare, agop.plot.show, agop.plot.overlay])
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [({"scale": "shared"}, "no scale"), ({"percentile": 0}, "percentile is 0"), ({"colours": "pink"}, "no colour map")],
-)
-def test_invalid_colours_raise(draw, option, message):
-    with pytest.raises(InputError, match=message):
-        draw([IMAGE], {"own": [MAP]}, **option)
-
-
 def test_compare_draws_the_root_of_each_share_on_the_common_scale():
     maps = {"even": np.ones((2, 6, 9)), "own": NUMBERS.random((2, 6, 9)) ** 4}
     figure = agop.plot.compare(IMAGE[None].expand(2, -1, -1, -1), maps, masks=np.stack([MASK, ~MASK]), **COMMON)
@@ -73,15 +63,6 @@ def test_compare_draws_the_root_of_each_share_on_the_common_scale():
             assert np.array_equal(pixels(axes), heat(np.sqrt(share[row] / top), 1.0))
             assert outline_length(axes) == edges((MASK, ~MASK)[row])
     assert colour_bar(figure).get_ylim() == pytest.approx((0, top))
-
-
-@pytest.mark.parametrize("scale", ["own", "common"])
-def test_scaling_a_map_changes_nothing(scale):
-    maps = [{"a": MAP[None] * unit, "b": MAP[None] ** 3} for unit in (1, 1e-8, 1e20)]
-    figures = [agop.plot.compare(IMAGE[None], columns, scale=scale) for columns in maps]
-    first, *others = [[pixels(axes) for axes in figure.axes[:3]] for figure in figures]
-    for other in others:
-        assert all(np.abs(a.astype(int) - b).max() <= 1 for a, b in zip(first, other, strict=True))
 
 
 def test_colour_bar_has_round_percentages_at_their_positions():

@@ -128,13 +128,6 @@ def test_snapshots_hold_all_samples_so_far_also_when_the_loader_raises(tmp_path)
         agop.fit(zoo.build("plain"), [zoo.images()], **options, snapshot=lambda p: p.save(tmp_path / "file" / "deeper"))
 
 
-def test_batch_of_another_size_ends_fit_with_a_snapshot():
-    snapshots, loader = [], [zoo.images(4), zoo.images(4, shape=(3, 16, 16))]
-    with pytest.raises(InputError, match=r"\(3, 16, 16\)"):
-        agop.fit(zoo.build("plain"), loader, only_correct=False, progress=False, snapshot=snapshots.append)
-    assert [snapshot.count for snapshot in snapshots] == [4]
-
-
 def slow_moments(images):
     """Mean and standard deviation (2,C,H,W) in a loop over images: the squared distance from the mean."""
     images = images.double()

@@ -1,4 +1,4 @@
-"""The sketch of M and its error bound, and top eigenvectors against those of the whole matrix."""
+"""The sketch of M and its error bound, and special cases of eigenvectors. See also tests/unit/plot."""
 
 import itertools
 
@@ -102,39 +102,6 @@ def test_fit_hook_merge_and_states_sketch_the_counted_gradients():
         assert (prior.residual >= 0).all()
         assert prior.residual_share == pytest.approx(1 - float(rows.square().sum() / 60 / dense.trace()), abs=1e-6)
         assert 0 < prior.residual_share < 1
-
-
-def top_eigenvectors(matrix):
-    """The slow twin: all eigenvalues and eigenvectors (P,P) of the whole matrix, the largest first."""
-    values, vectors = np.linalg.eigh(matrix)
-    return values[::-1], vectors.T[::-1]
-
-
-def check(result, values, vectors, trace):
-    assert result.shares == pytest.approx(values[: len(result.shares)] / trace)
-    for vector, expected in zip(result.vectors, vectors, strict=False):
-        assert abs(vector.flatten() @ expected) == pytest.approx(1)
-
-
-def test_patch_eigenvectors_are_those_of_the_whole_matrix():
-    random = np.random.default_rng(0)
-    root, weight = random.random((5, 5)), random.normal(size=(5, 2, 3, 4)).astype(np.float32)
-    flat = weight.reshape(5, -1).astype(np.float64)
-    values, vectors = top_eigenvectors(flat.T @ (root.T @ root) @ flat)
-    result = patch_eigenvectors(root.T @ root, weight, 3)
-    assert result.vectors.shape == (3, 2, 3, 4)
-    check(result, values, vectors, values.sum())
-    assert patch_eigenvectors(root.T @ root, weight, 100).shares.sum() == pytest.approx(1)
-
-
-def test_sketch_eigenvectors_have_shares_of_the_whole_trace():
-    sketch = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)
-    diagonal = np.full((2, 4, 5), 7.0)
-    flat = sketch.reshape(3, -1).astype(np.float64)
-    values, vectors = top_eigenvectors(flat.T @ flat / 9)
-    result = sketch_eigenvectors(sketch, 9, diagonal, 8)
-    assert result.vectors.shape == (3, 2, 4, 5)
-    check(result, values, vectors, 280)
 
 
 def test_eigenvalues_that_are_rounding_errors_are_omitted():

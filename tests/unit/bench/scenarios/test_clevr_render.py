@@ -243,19 +243,6 @@ def test_objects_cast_shadows_on_the_floor():
     assert columns.mean() < project(CAMERA, BALL.centre)[0] * 96
 
 
-def test_larger_lamps_cast_softer_shadows():
-    """Measured by the steepest step of a ball's shadow on the floor, with one lamp."""
-
-    def steepest(radius):
-        lamps = (replace(LAMPS[0], radius=radius),)
-        bare, shaded = (pixels(Scene(objects, lamps=lamps), 240, 160, 2) for objects in ((), (BALL,)))
-        shadow = (shaded / bare).mean(axis=-1)
-        shadow[dilated(object_masks(alone(BALL), 240, 160)[0], 8)] = np.nan
-        return np.nanmax(np.abs(np.diff(shadow, axis=1)))
-
-    assert steepest(0.05) > 2 * steepest(0.7) > 2.5 * steepest(1.5)
-
-
 def dilated(mask, reach):
     """The mask, wider by that many pixels on all sides."""
     return binary_dilation(mask, np.ones((2 * reach + 1,) * 2))

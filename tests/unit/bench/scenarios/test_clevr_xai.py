@@ -450,31 +450,21 @@ def random_dataset(monkeypatch):
     return dataset
 
 
-@pytest.mark.usefixtures("random_dataset")
-def test_seed_decides_the_split_and_no_image_is_in_both_parts():
-    scenario = get("clevr-xai").with_options({"samples": 60})
-    training, validation, test = scenario.splits("drawn", 0, "all_objects")
-    assert (len(training), len(validation)) == (48, 12)
-    assert test is validation
-    contents = [{image.numpy().tobytes() for image in part.images} for part in (training, test)]
-    assert [len(part) for part in contents] == [48, 12]
-    assert not contents[0] & contents[1]
-    again, other = scenario.splits("drawn", 0, "all_objects"), scenario.splits("drawn", 1, "single_object")
-    assert torch.equal(again[1].images, validation.images)
-    assert not torch.equal(other[1].images, validation.images)
-    assert set(training.others) == {"single_object", "dominant"}
-    assert set(other[0].others) == {"all_objects", "dominant"}
-
-
-def test_images_labels_and_masks_belong_together(random_dataset):
+@pytest.mark.parametrize("kind", KINDS)
+def test_images_labels_and_masks_are_those_of_the_seeds_split(random_dataset, kind):
     """Images are normalised by ImageNet's mean and standard deviation."""
-    _, validation, _ = get("clevr-xai").with_options({"samples": 60}).splits("drawn", 0, "dominant")
-    _, rows = by_scene(random_dataset.scenes, 0)
-    expected = (random_dataset.images[rows] / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
-    np.testing.assert_allclose(validation.images.permute(0, 2, 3, 1), expected, atol=1e-5)
-    assert np.array_equal(validation.labels, random_dataset.labels[rows])
-    assert np.array_equal(validation.masks, random_dataset.masks["dominant"][rows])
-    assert np.array_equal(validation.others["single_object"], random_dataset.masks["single_object"][rows])
+    places = [by_scene(np.arange(60), seed) for seed in (0, 1)]
+    assert not np.array_equal(places[0][1], places[1][1])
+    for seed in (0, 1):
+        training, validation, test = get("clevr-xai").with_options({"samples": 60}).splits("drawn", seed, kind)
+        assert test is validation
+        for part, rows in zip((training, validation), places[seed], strict=True):
+            expected = (random_dataset.images[rows] / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+            np.testing.assert_allclose(part.images.permute(0, 2, 3, 1), expected, atol=1e-5)
+            assert np.array_equal(part.labels, random_dataset.labels[rows])
+            masks = {kind: part.masks, **part.others}
+            assert len(masks) == len(KINDS)
+            assert all(np.array_equal(masks[name], random_dataset.masks[name][rows]) for name in KINDS)
 
 
 QUICK = ("bench", "clevr-xai", "--quick", "--metric", "iou", "--metric", "energy", "--metric", "deletion")

@@ -1,21 +1,15 @@
 """Digits on photographs: places, masks, options, and disjoint splits."""
 
-import struct
-
 import numpy as np
 import pytest
 import torch
 
 from agop.bench.scenarios import get, names
+from tests.image_files import idx
 
 
 def splits(name="composite", background="pink-noise", seed=1, samples=200, **options):
     return get(name).with_options({"samples": samples, **options}).splits(background, seed)
-
-
-def idx(array):
-    """Content of an idx file of unsigned bytes."""
-    return struct.pack(f">I{array.ndim}I", 0x800 | array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
 
 
 def bytes_of(images):
