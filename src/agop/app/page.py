@@ -38,7 +38,6 @@ from agop.images.overlays import (
 )
 from agop.images.preprocessing import FORMATS, Preprocessing
 from agop.model.outputs import PREDICTED
-from agop.model.probe import number_of_classes
 from agop.prior.agop import AGOP
 from agop.registry import unknown_name_error
 
@@ -113,17 +112,16 @@ class Outcome:
 class Session:
     """Explains uploads with one model, one request at a time. `about` says where the model came from.
 
-    Runs the model once, on zeros: a model or prior that doesn't fit raises now, not on the first upload.
+    A prior that doesn't fit raises now, not on the first upload.
     """
 
     def __init__(
-        self, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, layer: str | None, names: Path | None,
-        about: dict[str, Any],
+        self, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, classes: int, layer: str | None,
+        names: Path | None, about: dict[str, Any],
     ) -> None:  # fmt: skip
-        zeros = preprocessing.zeros()
-        self.about, self.classes, self._lock = about, number_of_classes(model, zeros), threading.Lock()
+        self.about, self.classes, self._lock = about, classes, threading.Lock()
         if prior is not None:
-            prior.check(model, zeros)
+            prior.check_shape(preprocessing.zeros())
         self.explainer = Explainer(
             model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
             names=class_names(prior, names, self.classes, model), lenient=True,

@@ -57,6 +57,14 @@ BatchSize = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Overwrite existing files, and write into a folder with other files.")
 ]
+ForceAll = Annotated[
+    bool,
+    typer.Option(
+        "--force",
+        help="Overwrite existing files, write into a folder with other files, and use a prior of another model.",
+    ),
+]
+ForcePrior = Annotated[bool, typer.Option("--force", help="Use a prior of another model.")]
 
 # How maps are drawn: the fields of `agop.images.overlays.Colouring`.
 Scale = Annotated[
@@ -110,16 +118,35 @@ class ModelOptions:
         None
     )
 
-    def prepare(self, model: str, prior: Path | None) -> tuple[Preprocessing, AGOP | None]:
-        """How images become the model's input, and the prior. Prints the former, and warns about what is assumed.
+    def open(self, spec: str, prior: Path | None, force: bool) -> tuple[nn.Module, Preprocessing, AGOP | None]:
+        """The model, how images become its input, and its prior.
+
+        Raises PriorError, with `force` warns, if the prior comes from another architecture.
+        """
+        from agop.errors import PriorError
+        from agop.model.state import fingerprint
+        from agop.prior.agop import AGOP
+
+        statistic = None if prior is None else AGOP.load(prior)
+        model = self.load(spec, statistic)
+        if statistic is not None:
+            recorded = statistic.provenance.model
+            if recorded and recorded["architecture"] != fingerprint(model)["architecture"] and not force:
+                raise PriorError(
+                    f"{prior} comes from another model (its parameters have other names or shapes): make a prior of "
+                    f"{spec} with `agop fit`, or go on with --force"
+                )
+            statistic.check(model, statistic.diagonal[None])  # warns, also for methods that don't use the prior
+        return model, self.prepare(spec, statistic), statistic
+
+    def prepare(self, model: str, statistic: AGOP | None = None) -> Preprocessing:
+        """How images become the model's input. Prints it, and warns about what is assumed.
 
         Options win. Defaults come from the prior's preprocessing, else the model's library, else the prior's shape.
         """
         from agop.images.preprocessing import Preprocessing
         from agop.integrations.models import preprocessing_of
-        from agop.prior.agop import AGOP
 
-        statistic = None if prior is None else AGOP.load(prior)
         recorded = {} if statistic is None else statistic.provenance.data.preprocessing
         options: dict[str, Any] = {} if self.size is None else {"size": _height_and_width(self.size), "resize": None}
         options |= {
@@ -144,8 +171,9 @@ class ModelOptions:
             sources |= dict.fromkeys(replaced, _ASSUMED)
         result = replace(defaults, **options)
         if torchrun_rank()[0] == 0:
-            _report(result, sources | {name: "from options" for name in options if name in sources}, recorded, prior)
-        return result, statistic
+            sources |= {name: "from options" for name in options if name in sources}
+            _report(result, sources, recorded, statistic is not None)
+        return result
 
     def load(self, spec: str, prior: AGOP | None = None) -> nn.Module:
         """The model of a spec, on the device; default: the GPU if there is one. A prior tells whether it's trained."""
@@ -185,7 +213,7 @@ def with_model_options(command: Command) -> Command:
 
 
 def _report(
-    preprocessing: Preprocessing, sources: Mapping[str, str], recorded: Mapping[str, Any], prior: Path | None
+    preprocessing: Preprocessing, sources: Mapping[str, str], recorded: Mapping[str, Any], has_prior: bool
 ) -> None:
     """Print how images are prepared, and warn about what is assumed or differs from what the prior records.
 
@@ -201,9 +229,7 @@ def _report(
     words = [f"{', '.join(names)} {source}" for source, names in parts.items()] if len(parts) > 1 else [*parts]
     plain_console().print(f"images: {preprocessing_text(fields)} ({'; '.join(words)})")
     if assumed := parts.get(_ASSUMED):
-        reason = (
-            "nothing specifies the preprocessing" if prior is None else "the prior doesn't record its preprocessing"
-        )
+        reason = "the prior doesn't record its preprocessing" if has_prior else "nothing specifies the preprocessing"
         values = ", ".join(f"{name} {'×'.join(f'{value:g}' for value in fields[name])}" for name in assumed)
         *others, last = (f"--{name}" for name in assumed)
         warn(f"{reason} (assuming {values}): pass {', '.join(others)}{' and ' if others else ''}{last} as in training")

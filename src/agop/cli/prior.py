@@ -85,7 +85,7 @@ def fit(
     from agop.prior.collect import fit as fit_model
     from agop.processes import barrier, check_same_on_all_ranks, process_group, rank_and_world_size
 
-    preprocessing, _ = how.prepare(model, None)
+    preprocessing = how.prepare(model)
     with process_group(gpus=how.device is None or how.device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:

@@ -184,7 +184,7 @@ def test_version_and_help():
         (["fit", "agop.bench:CNN8by8", "nowhere"], "nowhere is not a folder"),
         (["fit", "agop.bench:CNN8by8", "data", "--mean", "a,b"], "mean is 'a,b'"),
         (["fit", "agop.bench:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
-        (["fit", "agop.bench:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
+        (["fit", "agop.bench:CNN8by8", "data", "--size", "8"], "these have 3 channels: pass --gray"),
         (["fit", "slow:never", "data", "--out", "data"], "out data is a folder: give a file"),
         (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt isn't a writable folder"),
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),
