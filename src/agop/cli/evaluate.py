@@ -257,8 +257,8 @@ def list_(
     for method in map(methods.get, methods.names()):
         needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
         defaults = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        own.append((method.name, needed or "nothing", _first_line(method), defaults))
-    console.print(_table(("method", "needs", "description", "options"), own))
+        own.append((method.name, needed or "nothing", f"{_first_line(method)}{defaults and f' ({defaults})'}"))
+    console.print(_table(("method", "needs", "description (options)"), own))
     console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
     console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
@@ -282,6 +282,7 @@ def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
     from rich.table import Table
 
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.columns[0].no_wrap = True  # names are typed
     for row in rows:
         table.add_row(*row)
     return table

@@ -52,8 +52,12 @@ def main() -> None:
         print_labelled("error", message, "red")
         sys.exit(code)
 
+    shown = set()
+
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-        print_labelled("warning", str(message), "yellow")
+        if str(message) not in shown:  # Python forgets what it has shown whenever a library changes the filters
+            shown.add(str(message))
+            print_labelled("warning", str(message), "yellow")
 
     warnings.showwarning = show_warning
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names that aren't UTF-8 are printed as escapes

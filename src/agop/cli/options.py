@@ -97,8 +97,16 @@ class ModelOptions:
     size: Annotated[
         str | None,
         typer.Option(
-            help="Input size, 224 or HEIGHTxWIDTH; images are scaled and cropped to it. "
+            help="Input size, 224 or HEIGHTxWIDTH; images are cropped to it. "
             "Default: that of the prior or of a library's model, else 224."
+        ),
+    ] = None
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Size of the shorter side before the crop, for example 256 with --size 224. Default: that of the "
+            "prior or of a library's model; with --size, images are scaled to just cover it.",
         ),
     ] = None
     mean: Annotated[
@@ -149,6 +157,7 @@ class ModelOptions:
 
         recorded = {} if statistic is None else statistic.provenance.data.preprocessing
         options: dict[str, Any] = {} if self.size is None else {"size": _height_and_width(self.size), "resize": None}
+        options |= {} if self.resize is None else {"resize": self.resize}
         options |= {
             name: _numbers(name, text) for name, text in (("mean", self.mean), ("std", self.std)) if text is not None
         }

@@ -185,6 +185,7 @@ def data_uri(picture: Picture, side: int | None = None, quality: int = 92) -> st
 
 _SMALLEST, _FEW = 192, 32
 _GAP, _CAPTION = 8, 22
+_ROW = 6 * (224 + _GAP)  # six panels of 224 pixels fit on a screen
 
 
 def tile(picture: Picture, strength: NDArray[np.floating], colouring: Colouring) -> Picture:
@@ -210,12 +211,12 @@ def sheet(
     caption: str = "image",
     colouring: Colouring = DEFAULT_COLOURING,
 ) -> Image.Image:
-    """The image and each method's map over it, side by side, each below its caption."""
+    """The image and each method's map over it, in rows, each below its caption."""
     strengths, _ = colouring.strengths(maps)
     panels = [(caption, enlarged(picture))]
     for name, strength in strengths.items():
         panels.append((label(name, maps[name]), enlarged(tile(picture, strength, colouring))))
-    return side_by_side(panels)
+    return in_rows(panels)
 
 
 def label(name: str, saliency: NDArray[np.floating]) -> str:
@@ -227,8 +228,13 @@ def label(name: str, saliency: NDArray[np.floating]) -> str:
     return f"{name} (constant)" if saliency.min() == saliency.max() else name
 
 
-def side_by_side(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
-    """Panels of equal size in a row, each below its caption."""
+def in_rows(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
+    """Panels of equal size, each below its caption, in rows that a screen shows."""
+    columns = max(1, _ROW // (panels[0][1].width + _GAP))
+    return stacked([_row(panels[start : start + columns]) for start in range(0, len(panels), columns)])
+
+
+def _row(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
     width, height = panels[0][1].size
     font = ImageFont.load_default(size=13)
     page = Image.new("RGB", (len(panels) * (width + _GAP) - _GAP, height + _CAPTION), "white")

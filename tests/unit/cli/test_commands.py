@@ -143,6 +143,9 @@ def test_all_methods_and_options_in_their_names(folder):
     methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
     assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(None)]
     assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
+    with Image.open(folder / "all" / "overlays" / "000.png") as sheet:  # in rows of 6
+        assert sheet.width == 6 * 200 - 8
+        assert sheet.height > 192 * -(-(len(methods) + 1) // 6)
     more = ("--prior", "prior.safetensors", "--references", "data")
     run_checked(*arguments, "all", *more, "--out", "all", folder=folder)
     runnable = agop.methods.runnable(agop.AGOP.load(folder / "prior.safetensors"), with_references=True)

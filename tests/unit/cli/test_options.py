@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import agop
 from agop.errors import InputError
@@ -21,6 +21,18 @@ def gray():
     return rgb(1)
 def wide():
     return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 22 * 38, 2))
+"""
+
+
+WARNING = """
+import warnings
+from torch import nn
+class Net(nn.Conv2d):
+    def forward(self, x):
+        warnings.warn("odd")
+        return super().forward(x).mean((2, 3))
+def net():
+    return Net(3, 2, 1)
 """
 
 
@@ -114,6 +126,23 @@ def test_options_that_differ_from_the_recorded_preprocessing_warn(folder):
     assert manifest["preprocessing"]["mean"] == [0.3]
 
 
+def test_resize_is_the_shorter_side_before_the_crop(folder):
+    result, manifest = explain(folder, *arguments("rgb", "full"), "--resize", "30", "--force")
+    assert result.stdout.startswith("images: 24×40 RGB cut from 30, mean 0.4, std 0.2 (from the prior)")
+    assert "other preprocessing (resize None, now 30)" in result.stderr
+    assert manifest["preprocessing"]["resize"] == 30
+    _, manifest = explain(folder, *arguments("rgb"), *HOW, "--resize", "30", "--method", "input")
+    how = agop.Preprocessing((24, 24), (0.4,), (0.2,), resize=30)
+    expected = how.tensor(how.picture(folder / "images" / "0.png")).abs().sum(0)
+    torch.testing.assert_close(load_file(folder / "out" / "maps.safetensors")["input"][0], expected)
+
+
+def test_a_warning_is_printed_once_not_per_batch(folder):
+    (folder / "warning.py").write_text(WARNING)
+    result, _ = explain(folder, "warning:net", *HOW, "--batch-size", "1")
+    assert result.stderr.count("warning: odd") == 1
+
+
 def test_evaluate_and_the_app_prepare_images_in_the_same_way(folder, monkeypatch):
     model, *options = arguments("rgb", "hook")
     scores = ("--method", "agop-weighted", "--metric", "energy", "--out", "scored")
@@ -187,4 +216,8 @@ def test_a_model_without_weights_warns_once_and_is_built_once(folder):
     assert "counting:network has random weights, unless it loads trained ones itself: pass them" in result.stderr
     assert result.stderr.count("warning:") == 1
     assert result.stdout.count("built") == 1
+    for name in ("a/0.png", "b/0.png"):
+        save_random(folder / "two", name, shape=(24, 24, 3))
+    compared = ("audit", "counting:network", "two", *HOW, "--against-weights", "rgb.safetensors", "--out", "compared")
+    assert run(*compared, folder=folder).stdout.count("built") == 1
     assert "random weights" not in explain(folder, "counting:network", "--weights", "rgb.safetensors", *HOW)[0].stderr
