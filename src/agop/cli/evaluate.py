@@ -134,13 +134,7 @@ def sanity(
     model: options.Model,
     pictures: Annotated[Path, typer.Argument(help="Folder of images.")],
     how: options.ModelOptions,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option. "
-            "Default: agop with --prior, vanilla without."
-        ),
-    ] = None,
+    method: options.Methods = None,
     prior: options.Prior = None,
     references: options.References = None,
     contrast: options.Contrast = None,

@@ -30,14 +30,7 @@ def explain(
     model: options.Model,
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
     how: options.ModelOptions,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method from `agop list`, or package.module:CLASS. Repeat it to compare several methods; all: every "
-            "method. Set options with METHOD:OPTION=VALUE,OPTION=VALUE. "
-            "Default: agop with --prior, vanilla without."
-        ),
-    ] = None,
+    method: options.MethodsOrAll = None,
     prior: options.Prior = None,
     references: options.References = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanations"),
@@ -232,11 +225,11 @@ def audit(
     own_folder(out, force=force)
     images = ClassFolders(data, preprocessing)
     other = None
-    if against is not None:
-        other = replace(how, weights=against_weights).load(against)
-    elif against_weights is not None:
+    if against_weights is not None and against is None and options.is_own(model):
         other = copy.deepcopy(network)  # the user's function runs once
         load_weights(other, against_weights)
+    elif against is not None or against_weights is not None:
+        other = replace(how, weights=against_weights).load(against or model)
     classes = count_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, classes, network)
     if known:

@@ -36,6 +36,10 @@ References = Annotated[
         f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior."
     ),
 ]
+_METHOD = "Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE,OPTION=VALUE sets options."
+_DEFAULT_METHOD = "Default: agop with --prior, vanilla without."
+Methods = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} {_DEFAULT_METHOD}")]
+MethodsOrAll = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} all: every method. {_DEFAULT_METHOD}")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
 Contrast = Annotated[
     bool | None,
@@ -54,17 +58,10 @@ Names = Annotated[
 BatchSize = Annotated[
     int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite existing files, and write into a folder with other files.")
-]
-ForceAll = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Overwrite existing files, write into a folder with other files, and use a prior of another model.",
-    ),
-]
-ForcePrior = Annotated[bool, typer.Option("--force", help="Use a prior of another model.")]
+_FILES, _PRIOR = "Overwrite existing files, and write into a folder with other files.", "Use a prior of another model."
+Force = Annotated[bool, typer.Option("--force", help=_FILES)]
+ForcePrior = Annotated[bool, typer.Option("--force", help=_PRIOR)]
+ForceAll = Annotated[bool, typer.Option("--force", help=f"{_FILES} {_PRIOR}")]
 
 # How maps are drawn: the fields of `agop.images.overlays.Colouring`.
 Scale = Annotated[
@@ -82,8 +79,14 @@ Percentile = Annotated[
 Opacity = Annotated[float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.")]
 Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.")]
 
+_DEFAULT = "Default: that of the prior or of a library's model"
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 _ASSUMED = "assumed"
+
+
+def is_own(spec: str) -> bool:
+    """True for package.module:function, a function of the user."""
+    return not spec.endswith(".pt2") and not spec.startswith(_LIBRARIES)
 
 
 @dataclass(frozen=True)
@@ -94,33 +97,15 @@ class ModelOptions:
     num_classes: Annotated[
         int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
     ] = None
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="Input size, 224 or HEIGHTxWIDTH; images are cropped to it. "
-            "Default: that of the prior or of a library's model, else 224."
-        ),
-    ] = None
+    size: Annotated[str | None, typer.Option(help=f"Input size, 224 or HEIGHTxWIDTH. {_DEFAULT}, else 224.")] = None
     resize: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Size of the shorter side before the crop, for example 256 with --size 224. Default: that of the "
-            "prior or of a library's model; with --size, images are scaled to just cover it.",
+            min=1, help="Shorter side before the crop, for example 256. Default: as --size, or as the prior says."
         ),
     ] = None
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean per channel, 0.5 or 0.5,0.5,0.5. Default: that of the prior or of a library's model, else 0."
-        ),
-    ] = None
-    std: Annotated[
-        str | None,
-        typer.Option(
-            help="Standard deviation per channel. Default: that of the prior or of a library's model, else 1."
-        ),
-    ] = None
+    mean: Annotated[str | None, typer.Option(help=f"Mean per channel, 0.5 or 0.5,0.5,0.5. {_DEFAULT}, else 0.")] = None
+    std: Annotated[str | None, typer.Option(help=f"Standard deviation per channel. {_DEFAULT}, else 1.")] = None
     gray: Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")] = False
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")] = (
         None
@@ -162,16 +147,16 @@ class ModelOptions:
             name: _numbers(name, text) for name, text in (("mean", self.mean), ("std", self.std)) if text is not None
         }
         if recorded:
-            defaults = Preprocessing.from_dict(recorded)
-            sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
+            defaults, source = Preprocessing.from_dict(recorded), "from the prior"
         elif model.startswith(_LIBRARIES):
             defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
-            sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
+            source = f"from {model}"
         else:
-            defaults, sources = Preprocessing(), dict.fromkeys(("size", "mean", "std"), _ASSUMED)
-            if statistic is not None:  # a training hook records no more than the shape
-                channels, height, width = statistic.diagonal.shape
-                defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
+            defaults, source = Preprocessing(), _ASSUMED
+        sources = dict.fromkeys(("size", "mean", "std"), source)
+        if source == _ASSUMED and statistic is not None:  # a training hook records no more than the shape
+            channels, height, width = statistic.diagonal.shape
+            defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
         if (self.gray or (statistic is not None and len(statistic.diagonal) == 1)) and not defaults.gray:
             # A mean or std of three channels doesn't fit. One number stays.
             one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
@@ -191,8 +176,12 @@ class ModelOptions:
         from agop.model.load import load_model
 
         model = load_model(spec, self.weights, self.num_classes)
-        own = not spec.endswith(".pt2") and (self.num_classes is not None or not spec.startswith(_LIBRARIES))
-        if own and self.weights is None and prior is None and torchrun_rank()[0] == 0:
+        if (
+            (is_own(spec) or self.num_classes is not None)
+            and self.weights is None
+            and prior is None
+            and torchrun_rank()[0] == 0
+        ):
             warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
         if self.device is None:
             return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")

@@ -230,29 +230,15 @@ def label(name: str, saliency: NDArray[np.floating]) -> str:
 
 def in_rows(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
     """Panels of equal size, each below its caption, in rows that a screen shows."""
-    columns = max(1, _ROW // (panels[0][1].width + _GAP))
-    return stacked([_row(panels[start : start + columns]) for start in range(0, len(panels), columns)])
-
-
-def _row(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
-    width, height = panels[0][1].size
-    font = ImageFont.load_default(size=13)
-    page = Image.new("RGB", (len(panels) * (width + _GAP) - _GAP, height + _CAPTION), "white")
+    (width, height), font = panels[0][1].size, ImageFont.load_default(size=13)
+    across, down = width + _GAP, height + _CAPTION + _GAP
+    columns = min(len(panels), max(1, _ROW // across))
+    page = Image.new("RGB", (columns * across - _GAP, -(-len(panels) // columns) * down - _GAP), "white")
     draw = ImageDraw.Draw(page)
-    for column, (caption, panel) in enumerate(panels):
-        left, text = column * (width + _GAP), caption
+    for place, (caption, panel) in enumerate(panels):
+        left, top, text = place % columns * across, place // columns * down, caption
         while text and font.getlength(text) > width:  # cut with an ellipsis
             text = text[:-2].rstrip("…") + "…" if len(text) > 2 else ""
-        draw.text((left + 2, 3), text, fill="black", font=font)
-        page.paste(panel, (left, _CAPTION))
-    return page
-
-
-def stacked(rows: Sequence[Image.Image]) -> Image.Image:
-    """Rows, one below the other."""
-    page = Image.new("RGB", (max(row.width for row in rows), sum(row.height + _GAP for row in rows) - _GAP), "white")
-    top = 0
-    for row in rows:
-        page.paste(row, (0, top))
-        top += row.height + _GAP
+        draw.text((left + 2, top + 3), text, fill="black", font=font)
+        page.paste(panel, (left, top + _CAPTION))
     return page
