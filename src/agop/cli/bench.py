@@ -32,8 +32,7 @@ _SCORED = [
     _names("metric", "Only this metric"),
 ]
 _JOBS = _option("jobs", int | None, None, "Number of processes; by default one per core.")
-_AGAIN = "Train a network that doesn't learn its task again, at most this many times."
-_RESTARTS = _option("restarts", int, 5, _AGAIN, min=0)
+_RESTARTS = _option("restarts", int, 5, "Most repeated trainings of a network that doesn't learn its task.", min=0)
 _UNTRAINED = _flag("untrained", "Networks with random weights: methods should score as the control random.")
 _FORCE = _flag(
     "force", "Resume a run that was started with another agop or torch, or write into a folder that has other files."
@@ -53,11 +52,7 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
             _names("network", "cnn (default, the paper's), mlp or llr"),
             *_SCORED,
             _option(
-                "masks",
-                str,
-                "own",
-                "Main ground truth: own (the image's own shape), union (both shapes, as published; a run scores own "
-                "and union), or signed (the xor masks of the public generator).",
+                "masks", str, "own", "Main ground truth: own (the image's shape), union (both, as published), signed."
             ),
             _RESTARTS,
             _JOBS,

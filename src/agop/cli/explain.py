@@ -62,9 +62,8 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    for name in method or ():
-        if name != "all":
-            methods.create(name)  # raises before the model is loaded
+    for name in set(method or ()) - {"all"}:
+        methods.create(name)  # raises before the model is loaded
     folders = _image_files(images, skip)
     network, preprocessing, statistic = how.open(model, prior, force)
     selected = _methods(method, layer, statistic, references)
@@ -98,14 +97,13 @@ def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, ref
     from agop import methods
     from agop.methods.base import takes_layer
 
-    selected: list[str] = []
-    for name in names or (["vanilla"] if prior is None else ["agop"]):
-        every = methods.runnable(prior, with_references=references is not None)
-        selected += every if name == "all" else [name]
+    every = methods.runnable(prior, with_references=references is not None)
+    wanted = names or (["vanilla"] if prior is None else ["agop"])
+    selected = list(dict.fromkeys(each for name in wanted for each in (every if name == "all" else [name])))
     kinds = [methods.get(name) for name in selected]
     if layer is not None and not any(takes_layer(kind) and not kind.uses_first_layer for kind in kinds):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")
-    return list(dict.fromkeys(selected))
+    return selected
 
 
 def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]]:

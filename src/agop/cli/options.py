@@ -55,9 +55,7 @@ Names = Annotated[
         "Default: those of the prior, else the class folders in alphabetical order."
     ),
 ]
-BatchSize = Annotated[
-    int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
-]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Images in the model at once. Default: by their size.")]
 _FILES, _PRIOR = "Overwrite existing files, and write into a folder with other files.", "Use a prior of another model."
 Force = Annotated[bool, typer.Option("--force", help=_FILES)]
 ForcePrior = Annotated[bool, typer.Option("--force", help=_PRIOR)]
@@ -94,9 +92,7 @@ class ModelOptions:
     """Options of a model and of the images that it gets. `with_model_options` adds them to a command."""
 
     weights: Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")] = None
-    num_classes: Annotated[
-        int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
-    ] = None
+    num_classes: Annotated[int | None, typer.Option(min=1, help="Classes of a library model. Default: its own.")] = None
     size: Annotated[str | None, typer.Option(help=f"Input size, 224 or HEIGHTxWIDTH. {_DEFAULT}, else 224.")] = None
     resize: Annotated[
         int | None,
@@ -107,9 +103,7 @@ class ModelOptions:
     mean: Annotated[str | None, typer.Option(help=f"Mean per channel, 0.5 or 0.5,0.5,0.5. {_DEFAULT}, else 0.")] = None
     std: Annotated[str | None, typer.Option(help=f"Standard deviation per channel. {_DEFAULT}, else 1.")] = None
     gray: Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")] = False
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")] = (
-        None
-    )
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU, if any.")] = None
 
     def open(self, spec: str, prior: Path | None, force: bool) -> tuple[nn.Module, Preprocessing, AGOP | None]:
         """The model, how images become its input, and its prior.
