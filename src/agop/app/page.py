@@ -68,8 +68,9 @@ def read_upload(path: Path, preprocessing: Preprocessing) -> Image.Image:
             warnings.simplefilter("ignore")  # Pillow's, about odd metadata of images that it can read
             _check(path)
             return preprocessing.picture(path)
-    except (FileError, MemoryError) as error:
-        raise FileError(f"{path.name}: {str(error).removeprefix(f'{path} ')}") from error
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error).removeprefix(f"{path} ") or "not enough memory"
+        raise FileError(f"{path.name}: {reason}") from error
 
 
 def _check(path: Path) -> None:

@@ -172,7 +172,7 @@ def count_classes(model: nn.Module, images: Tensor) -> int:
         return number_of_classes(model, images)
     except ModelError as error:
         if images.shape[1] == 3:
-            with suppress(ModelError):
+            with suppress(Exception):  # of the user's model
                 number_of_classes(model, images[:, :1])
                 error.args = ("the model takes images of one channel, these have 3 channels: pass --gray",)
         raise

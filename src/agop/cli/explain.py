@@ -62,7 +62,7 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    for name in set(method or ()) - {"all"}:
+    for name in [name for name in method or () if name != "all"]:
         methods.create(name)  # raises before the model is loaded
     folders = _image_files(images, skip)
     network, preprocessing, statistic = how.open(model, prior, force)

@@ -170,12 +170,8 @@ class ModelOptions:
         from agop.model.load import load_model
 
         model = load_model(spec, self.weights, self.num_classes)
-        if (
-            (is_own(spec) or self.num_classes is not None)
-            and self.weights is None
-            and prior is None
-            and torchrun_rank()[0] == 0
-        ):
+        own = is_own(spec) or self.num_classes is not None
+        if own and self.weights is None and prior is None and torchrun_rank()[0] == 0:
             warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
         if self.device is None:
             return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
