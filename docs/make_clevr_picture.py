@@ -6,12 +6,13 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 import agop
 from agop.bench import scenarios
 from agop.bench.runner import resolve_methods
-from agop.images.overlays import pixels, sheet, stacked
+from agop.images.overlays import pixels, sheet
 from agop.model.load import load_weights
 from agop.report.folder import RunSpec
 
@@ -19,7 +20,7 @@ METHODS = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-wei
 
 
 def main() -> None:
-    """The first three scenes that the network classifies correctly, one row each."""
+    """The first three scenes that the network classifies correctly, one below the other."""
     run, out = Path(sys.argv[1]), Path(sys.argv[2])
     spec = RunSpec.load(run)
     (cell,) = spec.cells()
@@ -41,7 +42,7 @@ def main() -> None:
         sheet(picture, {name: values[index].numpy() for name, values in maps.items()})
         for index, picture in enumerate(pixels(test.images[rows], scenario.black, scenario.white))
     ]
-    page = stacked(sheets)
+    page = Image.fromarray(np.concatenate([np.asarray(each) for each in sheets]))  # one below the other
     page.resize((page.width * 2 // 3, page.height * 2 // 3), Image.Resampling.LANCZOS).save(out)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import agop
 from agop.bench.networks import efficientnet_lite0
-from agop.images.overlays import pixels, sheet, stacked
+from agop.images.overlays import pixels, sheet
 
 SHOWN = ("chelsea", "coffee", "rocket")
 METHODS = ("integrated-gradients", "smoothgrad", "gradcam", "agop")
@@ -63,7 +63,8 @@ def main() -> None:
         sheet(picture, {name: values[index].numpy() for name, values in maps.items()})
         for index, picture in enumerate(pixels(images, BLACK, WHITE))
     ]
-    stacked(sheets).quantize(256).save(Path(sys.argv[1]), optimize=True)
+    page = Image.fromarray(np.concatenate([np.asarray(each) for each in sheets]))  # one below the other
+    page.quantize(256).save(Path(sys.argv[1]), optimize=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from torch import Tensor
 import agop
 from agop.bench import CNN8by8
 from agop.bench.scenarios import Split, xai_tris
-from agop.images.overlays import sheet, stacked
+from agop.images.overlays import sheet
 from agop.processes import track
 
 OUT = Path("demo")
@@ -72,7 +72,7 @@ def draw(path: Path, data: Split, maps: dict[str, Tensor], rows: list[int]) -> N
     for row in rows:
         truth = {"truth": data.masks[row].float().numpy()}
         sheets.append(sheet(rgb(data.images[row]), truth | {name: each[row].numpy() for name, each in maps.items()}))
-    page = stacked(sheets)
+    page = Image.fromarray(np.concatenate([np.asarray(each) for each in sheets]))  # one below the other
     page.resize((page.width // 2, page.height // 2), Image.Resampling.LANCZOS).save(path)
 
 

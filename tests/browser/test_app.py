@@ -98,7 +98,7 @@ def test_uploads_are_explained_and_downloaded_and_bad_files_skipped(visit, tmp_p
     wait_for_cards(page, 2)
     alert = page.locator("#answers [role=alert]").inner_text()
     assert "Skipped" in alert
-    assert "note.png: isn't an image" in alert
+    assert "note.png: can't be read as an image" in alert
     assert "large.png: has 21.0 MB, the limit is 20 MB" in alert
     assert str(tmp_path) not in alert
     assert page.title() != "gone"

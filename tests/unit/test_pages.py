@@ -2,10 +2,10 @@
 
 The blocks of a page run in order, in one session:
 
-- python: executed. With title="NAME.py" it is also written to that file. A block that includes an example with --8<--
-  is covered by the tests of the examples.
+- python: executed. With title="NAME.py" it is also written to that file. With title="examples/NAME.py" it is that file,
+  which the tests of the examples run.
 - bash: executed.
-- text: the output of the block before.
+- text: the output of the block before. `python -m tests.unit.test_pages PAGE --update` writes it, in an empty folder.
 - sh: not executed, because it takes long or needs the reader's files. Commands and options must exist.
 """
 
@@ -13,12 +13,14 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from docs.claims import claims_table
 
 from tests.command import run_checked
 
@@ -39,8 +41,8 @@ class Block:
         return match and match[1]
 
     @property
-    def includes_an_example(self):
-        return self.text.startswith("--8<--")
+    def is_an_example(self):
+        return bool(self.title) and self.title.startswith("examples/")
 
 
 def blocks(page: Path) -> list[Block]:
@@ -48,11 +50,14 @@ def blocks(page: Path) -> list[Block]:
     return [Block(*parts) for parts in found]
 
 
-def execute(page: Path) -> None:
-    """Run all blocks in the current folder. Raises if one fails, or if its output differs from the text after it."""
-    session, output = {"__name__": page.stem}, ""
+def execute(page: Path, update: bool = False) -> None:
+    """Run all blocks in the current folder. Raises if one fails, or if its output differs from the text after it.
+
+    With `update`, such a text is replaced in the page.
+    """
+    session, output, text = {"__name__": page.stem}, "", page.read_text()
     for block in blocks(page):
-        if block.language == "python" and not block.includes_an_example:
+        if block.language == "python" and not block.is_an_example:
             if block.title:
                 Path(block.title).write_text(block.text)
             with redirect_stdout(StringIO()) as file:
@@ -63,17 +68,27 @@ def execute(page: Path) -> None:
             if done.returncode:
                 raise SystemExit(f"{block.text}\n{done.stdout}\n{done.stderr}")
             output = done.stdout
-        elif block.language == "text":
-            check_output(output, block.text)
+        elif block.language == "text" and (problem := difference(output, block.text)):
+            if not update:
+                raise SystemExit(problem)
+            wrapped = "\n".join(textwrap.fill(line, 120) if len(line) > 120 else line for line in output.splitlines())
+            text = text.replace(f"```text\n{block.text}```", f"```text\n{wrapped.strip()}\n```")
+    if update:
+        page.write_text(text)
 
 
-def check_output(output: str, expected: str) -> None:
-    """Equal up to line breaks, with numbers within 15 % or 0.05 of each other."""
+def difference(output: str, expected: str) -> str:
+    """What differs, "" if they are equal up to line breaks, with numbers within 15 % or 0.05 of each other.
+
+    A last column of milliseconds isn't compared.
+    """
+    if re.search(" ms$", expected, re.MULTILINE):
+        output, expected = (re.sub(r" [\d.]+$", "", text, flags=re.MULTILINE) for text in (output, expected))
     words, expected_words = (" ".join(re.sub(NUMBER, "#", text).split()) for text in (output, expected))
     numbers = [[float(number.replace(",", "")) for number in re.findall(NUMBER, text)] for text in (output, expected)]
     far = [pair for pair in zip(*numbers, strict=False) if abs(pair[0] - pair[1]) > max(0.05, 0.15 * abs(pair[1]))]
-    if words != expected_words or far:
-        raise SystemExit(f"the page says\n{expected}\nbut the code prints\n{output}\n{far}")
+    equal = words == expected_words and not far
+    return "" if equal else f"the page says\n{expected}\nbut the code prints\n{output}\n{far}"
 
 
 WITH_CODE = [page for page in PAGES if any(block.language in ("python", "bash") for block in blocks(page))]
@@ -99,11 +114,14 @@ def test_every_block_runs_as_printed(page, tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_languages_included_examples_and_links(page):
+def test_languages_examples_and_links(page):
+    """And a page reads the same without the site: it shows all code and all output."""
     for block in blocks(page):
         assert block.language in {"python", "bash", "text", "sh"}
-        if block.includes_an_example:
-            assert re.fullmatch(r"--8<--\nexamples/with_\w+\.py\n--8<--\n", block.text)
+        assert re.fullmatch(r'( title="[^"]+")?', block.options)
+        assert "--8<--" not in block.text
+        if block.is_an_example:
+            assert block.text == (ROOT / block.title).read_text()
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         assert (page.parent / target).exists(), target
@@ -121,9 +139,13 @@ def test_commands_and_options_exist(page, tmp_path):
                 assert [option for option in options if option not in shown] == [], line
 
 
+def test_the_table_of_claims_is_that_of_the_results():
+    assert claims_table("xai-tris", "clevr-xai") in (ROOT / "docs/reproduce.md").read_text()
+
+
 def test_readme_is_a_screen_and_a_half():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 if __name__ == "__main__":
-    execute(Path(sys.argv[1]))
+    execute(Path(sys.argv[1]), "--update" in sys.argv)

@@ -209,7 +209,9 @@ def _spec(
     return RunSpec(
         benchmark=benchmark,
         methods=(*(name for name in known if name in wanted), *others),
-        metrics=select("metric", metric, metrics.names(), metrics.default_names()),
+        metrics=select(
+            "metric", [metrics.get(name).name for name in metric or ()], metrics.names(), metrics.default_names()
+        ),
         code=_code_digests(others),
         **fields,
     )

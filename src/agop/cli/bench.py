@@ -16,7 +16,7 @@ def _option(name: str, kind: Any, default: Any, text: str, *flags: str, **more: 
 
 def _names(name: str, text: str) -> Parameter:
     """An option that can be repeated."""
-    return _option(name, list[str] | None, None, text)
+    return _option(name, list[str] | None, None, f"{text}; repeatable.")
 
 
 def _file(name: str, text: str) -> Parameter:
@@ -28,12 +28,11 @@ def _flag(name: str, text: str) -> Parameter:
 
 
 _SCORED = [
-    _names("method", "Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
-    _names("metric", "Only this metric; repeatable."),
+    _names("method", "Only this method, METHOD:OPTION=VALUE, or package.module:CLASS"),
+    _names("metric", "Only this metric"),
 ]
 _JOBS = _option("jobs", int | None, None, "Number of processes; by default one per core.")
-_AGAIN = "Train a network that doesn't learn its task again, at most this many times."
-_RESTARTS = _option("restarts", int, 5, _AGAIN, min=0)
+_RESTARTS = _option("restarts", int, 5, "Most repeated trainings of a network that doesn't learn its task.", min=0)
 _UNTRAINED = _flag("untrained", "Networks with random weights: methods should score as the control random.")
 _FORCE = _flag(
     "force", "Resume a run that was started with another agop or torch, or write into a folder that has other files."
@@ -48,16 +47,12 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
         "Train, explain and score every scenario × background × seed, then check each claim of the paper.",
         [
             _option("seeds", int, 6, "Trainings per scenario, background and network."),
-            _names("scenario", "Only this scenario; repeatable."),
-            _names("background", "uncorrelated (default) or correlated; repeatable."),
-            _names("network", "cnn (default, the paper's), mlp or llr; repeatable."),
+            _names("scenario", "Only this scenario"),
+            _names("background", "uncorrelated (default) or correlated"),
+            _names("network", "cnn (default, the paper's), mlp or llr"),
             *_SCORED,
             _option(
-                "masks",
-                str,
-                "own",
-                "Main ground truth: own (the image's own shape), union (both shapes, as published; a run scores own "
-                "and union), or signed (the xor masks of the public generator).",
+                "masks", str, "own", "Main ground truth: own (the image's shape), union (both, as published), signed."
             ),
             _RESTARTS,
             _JOBS,
@@ -71,10 +66,8 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
         "Train, explain and score XAI-TRIS at 64×64: large tetrominoes in noise or on photographs.",
         [
             _option("seeds", int, 3, "Trainings per scenario and background."),
-            _names("scenario", "Only this scenario: linear, xor …; repeatable."),
-            _names(
-                "background", "white (default), correlated, photos (default with --photos), pink-noise; repeatable."
-            ),
+            _names("scenario", "Only this scenario: linear, xor …"),
+            _names("background", "white (default), correlated, photos (default with --photos), pink-noise"),
             _file("photos", _PHOTOS),
             *_SCORED,
             _RESTARTS,
@@ -87,7 +80,7 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
         "Train, explain and score digits on photographs, where the mask is the digit.",
         [
             _option("seeds", int, 3, "Trainings per scenario."),
-            _names("scenario", "composite or composite-still; both by default."),
+            _names("scenario", "composite or composite-still, both by default"),
             _file("digits", "MNIST's idx files: their folder, or one file of images. Default: drawn digits."),
             _file("photos", f"{_PHOTOS} Default: pink noise."),
             _option("size", int, 32, "Side of the images: 32 or 64."),
@@ -120,17 +113,12 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
             _file("data", "MNIST-like idx files, CIFAR-10's folder, or class folders. Default: drawn digits."),
             _option("seeds", int, 2, "Models of each kind, strength and prevalence.", min=1),
             _option("first_seed", int, 0, "The first seed.", min=0),
-            _names("kind", "Only this kind of plant: patch, sticker …; repeatable."),
-            _names("prevalence", "confounder, balanced (the default has both) or none; repeatable."),
-            _names("strength", "strong or weak; both by default."),
-            _names("detector", "Only the audit and this detector: spray …; repeatable."),
+            _names("kind", "Only this kind of plant: patch, sticker …"),
+            _names("prevalence", "confounder, balanced (the default has both) or none"),
+            _names("strength", "strong or weak, both by default"),
+            _names("detector", "Only the audit and this detector: spray …"),
             _option("classes", int, 5, "Classes of each task.", min=2),
-            _option(
-                "label",
-                list[int] | None,
-                None,
-                "A class of every task, by its label; repeatable. Default: drawn by seed.",
-            ),
+            _option("label", list[int] | None, None, "A class of every task; repeatable. Default: drawn by seed."),
             _option("samples", int, 5000, "Images of each task, in all splits."),
             _JOBS,
             _flag("quick", "600 images, 1 epoch: a smoke test."),

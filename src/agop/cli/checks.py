@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from agop.errors import InputError, warn
+from agop.errors import InputError, ModelError, warn
 from agop.processes import torchrun_rank
 from agop.stats import at_chance
 
@@ -54,10 +54,14 @@ def look_at(
     If all samples count, folders that don't match the classes are ignored, and the images have no labels.
     """
     from agop.images.files import ClassFolders, ImageFolder, class_names
+    from agop.model.probe import rows_for
 
     if how.size is None:
         _reject(enlargement(images), force)
-    classes = _count_classes(model, images, batch_size)
+    readable = next(iter(images.batches(batch_size or READ_BATCH)), None)
+    if readable is None:
+        raise InputError(f"none of the {len(images)} files in {images.folder} could be read as an image")
+    classes = count_classes(model, readable[0][: rows_for(readable[0], batch_size, model)])
     if names is not None and isinstance(images, ClassFolders):
         images = images.with_classes(class_names(None, names, classes), classes)
     if not all_samples:
@@ -158,13 +162,18 @@ def _sizes(images: ImageFolder) -> list[tuple[int, int]]:
     return sizes
 
 
-def _count_classes(model: nn.Module, images: ImageFolder, batch_size: int | None) -> int:
-    """Number of the model's classes, from the first images that can be read."""
-    from agop.model.outputs import class_count
+def count_classes(model: nn.Module, images: Tensor) -> int:
+    """Number of the model's classes, from a pass over images (N,C,H,W). The error says if --gray is missing."""
+    from agop.model.probe import number_of_classes
 
-    for inputs, _ in images.batches(batch_size or READ_BATCH):
-        return class_count(_logits(model, inputs, batch_size))
-    raise InputError(f"none of the {len(images)} files in {images.folder} could be read as an image")
+    try:
+        return number_of_classes(model, images)
+    except ModelError as error:
+        if images.shape[1] == 3:
+            with suppress(Exception):  # of the user's model
+                number_of_classes(model, images[:, :1])
+                error.args = ("the model takes images of one channel, these have 3 channels: pass --gray",)
+        raise
 
 
 def _count_correct(model: nn.Module, images: ImageFolder, batch_size: int | None) -> tuple[int, int, int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agop.cli import options
+from agop.cli.checks import count_classes
 from agop.cli.printing import plain_console
 from agop.errors import InputError
 from agop.registry import unknown_name_error
@@ -59,7 +60,7 @@ def evaluate(
     ] = None,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
-    force: options.Force = False,
+    force: options.ForceAll = False,
 ) -> None:
     """Score methods on images with masks, or on grids: print a table and write a run folder for `agop report`."""
     from agop import methods
@@ -69,7 +70,6 @@ def evaluate(
     from agop.images.datasets import load_image_mask_pairs
     from agop.images.files import class_names
     from agop.images.overlays import pixels
-    from agop.model.probe import number_of_classes
     from agop.report.advice import advice
     from agop.report.folder import command_line, spread
     from agop.report.run import Run
@@ -85,11 +85,10 @@ def evaluate(
         raise InputError(f"{unused[0]} has no effect {fix}")
     for method_name in method or ():
         methods.create(method_name)  # raises before the images are read
-    preprocessing, statistic = how.prepare(model, prior)
+    network, preprocessing, statistic = how.open(model, prior, force)
     name = pictures.resolve().name
     check_place(out, name, force=force)
-    network = how.load(model, statistic)
-    count = number_of_classes(network, preprocessing.zeros())
+    count = count_classes(network, preprocessing.zeros())
     if grid:
         check_accepts_grids(network, preprocessing.zeros())
     classes = class_names(statistic, names, count)
@@ -139,13 +138,7 @@ def sanity(
     model: options.Model,
     pictures: Annotated[Path, typer.Argument(help="Folder of images.")],
     how: options.ModelOptions,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option. "
-            "Default: agop with --prior, vanilla without."
-        ),
-    ] = None,
+    method: options.Methods = None,
     prior: options.Prior = None,
     references: options.References = None,
     contrast: options.Contrast = None,
@@ -153,6 +146,7 @@ def sanity(
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     batch_size: options.BatchSize = None,
+    force: options.ForcePrior = False,
 ) -> None:
     """Sanity check: compare maps with those of the same model with random weights, from the last layer to all."""
     from agop import methods
@@ -162,9 +156,9 @@ def sanity(
     names = method or (["agop"] if prior else ["vanilla"])
     for name in names:
         methods.create(name)  # raises before the images are read
-    preprocessing, statistic = how.prepare(model, prior)
+    network, preprocessing, statistic = how.open(model, prior, force)
+    count_classes(network, preprocessing.zeros())  # raises before the images are read
     some, others = load_some(pictures, preprocessing, images), options.load_references(references, preprocessing)
-    network = how.load(model, statistic)
     for name in names:
         result = check(
             network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed,
@@ -261,8 +255,8 @@ def list_(
     for method in map(methods.get, methods.names()):
         needed = ", ".join(word for word in ("model", "prior", "references") if getattr(method, f"needs_{word}"))
         defaults = ", ".join(f"{field.name}={field.default!r}" for field in fields(method))
-        own.append((method.name, needed or "nothing", _first_line(method), defaults))
-    console.print(_table(("method", "needs", "description", "options"), own))
+        own.append((method.name, needed or "nothing", f"{_first_line(method)}{defaults and f' ({defaults})'}"))
+    console.print(_table(("method", "needs", "description (options)"), own))
     console.print("METHOD:OPTION=VALUE sets options, separated by commas: integrated-gradients:steps=200,baseline=0.5")
     console.print("captum:NAME is an attribution method of Captum, if installed: captum:DeepLift, captum:Occlusion …")
     console.print("package.module:CLASS is your own method: a subclass of agop.methods.Method, or an instance of one")
@@ -286,6 +280,7 @@ def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
     from rich.table import Table
 
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.columns[0].no_wrap = True  # names are typed
     for row in rows:
         table.add_row(*row)
     return table

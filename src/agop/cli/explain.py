@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agop.cli import options
-from agop.cli.checks import READ_BATCH, enlargement, mixed_sizes, wrong_folders
+from agop.cli.checks import READ_BATCH, count_classes, enlargement, mixed_sizes, wrong_folders
 from agop.cli.printing import plain_console
 from agop.errors import InputError, MissingExtraError, ModelError, recorded_warnings, warn
 
@@ -29,14 +30,7 @@ def explain(
     model: options.Model,
     images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
     how: options.ModelOptions,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Method from `agop list`, or package.module:CLASS. Repeat it to compare several methods; all: every "
-            "method. Set options with METHOD:OPTION=VALUE,OPTION=VALUE. "
-            "Default: agop with --prior, vanilla without."
-        ),
-    ] = None,
+    method: options.MethodsOrAll = None,
     prior: options.Prior = None,
     references: options.References = None,
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanations"),
@@ -47,18 +41,18 @@ def explain(
     contrast: options.Contrast = None,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
-    force: options.Force = False,
+    force: options.ForceAll = False,
     scale: options.Scale = "own",
     percentile: options.Percentile = 98.0,
     opacity: options.Opacity = 1.0,
     colours: options.Colours = "inferno",
 ) -> None:
     """Explain images: write a sheet of overlays per image, index.html with all images, the raw maps, and a manifest."""
+    from agop import methods
     from agop.images.explained import Explainer, label_of, lines, summary
     from agop.images.explanation_folder import ExplanationFolder, check_outputs
     from agop.images.files import class_index, class_names
     from agop.images.overlays import Colouring
-    from agop.model.probe import number_of_classes
     from agop.processes import track
 
     colouring = Colouring(scale, percentile, opacity, colours)
@@ -68,16 +62,16 @@ def explain(
         skipped.append(message)
         warn(f"skipped: {message}")
 
-    preprocessing, statistic = how.prepare(model, prior)
-    methods = _methods(method, layer, statistic, references)
+    for name in [name for name in method or () if name != "all"]:
+        methods.create(name)  # raises before the model is loaded
     folders = _image_files(images, skip)
+    network, preprocessing, statistic = how.open(model, prior, force)
+    selected = _methods(method, layer, statistic, references)
     files = [path for path, _ in folders]
     check_outputs(out, files, [*files, Path(model), how.weights, prior, names], force=force)
-    network = how.load(model, statistic)
-    class_count = number_of_classes(network, preprocessing.zeros())
-    known = class_names(statistic, names, class_count, network)
+    known = class_names(statistic, names, count_classes(network, preprocessing.zeros()), network)
     explainer = Explainer(
-        network, methods, preprocessing, statistic, None if target is None else class_index(target, known), layer,
+        network, selected, preprocessing, statistic, None if target is None else class_index(target, known), layer,
         batch_size, known, references=options.load_references(references, preprocessing),
         output=options.output_of(contrast, statistic),
     )  # fmt: skip
@@ -99,20 +93,17 @@ def explain(
 
 
 def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, references: Path | None) -> list[str]:
-    """Names of the methods, without repeats. Raises for unknown ones and invalid options."""
+    """Names of the methods, without repeats."""
     from agop import methods
     from agop.methods.base import takes_layer
 
-    selected: list[str] = []
-    for name in names or (["vanilla"] if prior is None else ["agop"]):
-        every = methods.runnable(prior, with_references=references is not None)
-        selected += every if name == "all" else [name]
+    every = methods.runnable(prior, with_references=references is not None)
+    wanted = names or (["vanilla"] if prior is None else ["agop"])
+    selected = list(dict.fromkeys(each for name in wanted for each in (every if name == "all" else [name])))
     kinds = [methods.get(name) for name in selected]
     if layer is not None and not any(takes_layer(kind) and not kind.uses_first_layer for kind in kinds):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")
-    for name in selected:
-        methods.create(name)
-    return list(dict.fromkeys(selected))
+    return selected
 
 
 def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]]:
@@ -151,6 +142,7 @@ def app(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 7860,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    force: options.ForcePrior = False,
 ) -> None:
     """Serve a web page: drop images, see which pixels the model relies on."""
     from agop.app import example, is_local, serve
@@ -159,7 +151,8 @@ def app(
     if find_spec("gradio") is None:
         raise MissingExtraError("agop app", "gradio", "app")
     colouring = Colouring(scale, percentile, opacity, colours)
-    arguments: dict[str, Any] = {"prior": prior, "names": names, "layer": layer, **asdict(replace(how, device=None))}
+    own = {"prior": prior, "names": names, "layer": layer, "force": force}
+    arguments: dict[str, Any] = own | asdict(replace(how, device=None))
     passed = [f"--{name}" for name, value in arguments.items() if value is not None and value is not False]
     if model is None and passed:
         raise InputError(
@@ -174,7 +167,12 @@ def app(
 
 
 def load_session(
-    model: str, prior: Path | None = None, names: Path | None = None, layer: str | None = None, **model_options: Any
+    model: str,
+    prior: Path | None = None,
+    names: Path | None = None,
+    layer: str | None = None,
+    force: bool = False,
+    **model_options: Any,
 ) -> Session:
     """Session with the model of the arguments, after a first pass through it."""
     from agop.app.page import Session
@@ -185,9 +183,9 @@ def load_session(
         raise ModelError(f"the app doesn't download weights for {model}: pass --weights FILE")
     if library == "hf" and not Path(name).expanduser().is_dir():
         raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
-    preprocessing, statistic = how.prepare(model, prior)
-    about = how.manifest_source(model, prior)
-    return Session(how.load(model, statistic), preprocessing, statistic, layer, names, about)
+    network, preprocessing, statistic = how.open(model, prior, force)
+    classes, about = count_classes(network, preprocessing.zeros()), how.manifest_source(model, prior)
+    return Session(network, preprocessing, statistic, classes, layer, names, about)
 
 
 @options.with_model_options
@@ -208,26 +206,29 @@ def audit(
     seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
-    force: options.Force = False,
+    force: options.ForceAll = False,
 ) -> None:
     """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
     from agop.auditing.audit import audit as run_audit
     from agop.images.files import ClassFolders, class_names
     from agop.io import own_folder
-    from agop.model.probe import number_of_classes
+    from agop.model.load import load_weights
 
     if data.resolve() in (out.resolve(), *out.resolve().parents):
         raise InputError(f"{out} is in the folder of the images, {data}: choose another --out")
     with recorded_warnings() as doubts:
-        preprocessing, statistic = how.prepare(model, prior)
+        network, preprocessing, statistic = how.open(model, prior, force)
     for doubt in doubts:
         warn(doubt)
     own_folder(out, force=force)
     images = ClassFolders(data, preprocessing)
-    network, other = how.load(model, statistic), None
-    if against is not None or against_weights is not None:
+    other = None
+    if against_weights is not None and against is None and options.is_own(model):
+        other = copy.deepcopy(network)  # the user's function runs once
+        load_weights(other, against_weights)
+    elif against is not None or against_weights is not None:
         other = replace(how, weights=against_weights).load(against or model)
-    classes = number_of_classes(network, preprocessing.zeros())
+    classes = count_classes(network, preprocessing.zeros())
     known = class_names(statistic, names, classes, network)
     if known:
         images = images.with_classes(known, classes)

@@ -24,19 +24,17 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: importing Rich would double the time of `agop --help`
 )
-cli.command("fit", short_help="Compute the AGOP of a trained model.")(stoppable("nothing was written to {out}")(fit))
+_NOTHING = stoppable("nothing was written to {out}")
+_OVERLAYS = stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")
+cli.command("fit", short_help="Compute the AGOP of a trained model.")(_NOTHING(fit))
 cli.command("merge", short_help="Join AGOP files of one model.")(merge)
 cli.command("show", short_help="Show what an AGOP file holds.")(show)
-cli.command("explain", short_help="Explain images: write overlays and maps.")(
-    stoppable("finished overlays stay in {out}/, without index.html and maps.safetensors")(explain)
-)
+cli.command("explain", short_help="Explain images: write overlays and maps.")(_OVERLAYS(explain))
 cli.command("evaluate", short_help="Score methods on images with masks, or on grids.")(
     stoppable("finished methods stay in {out}: run the same command to resume")(evaluate)
 )
 cli.command("sanity", short_help="Compare maps with those of random weights.")(sanity)
-cli.command("audit", short_help="Find shortcuts, tested by interventions.")(
-    stoppable("nothing was written to {out}")(audit)
-)
+cli.command("audit", short_help="Find shortcuts, tested by interventions.")(_NOTHING(audit))
 cli.command("app", short_help="Serve a web page that explains dropped images.")(app)
 cli.command("list", short_help="List methods, metrics, benchmarks and models.")(list_)
 cli.command("report", short_help="Write the report of a run.")(report)
@@ -52,8 +50,12 @@ def main() -> None:
         print_labelled("error", message, "red")
         sys.exit(code)
 
+    shown = set()
+
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-        print_labelled("warning", str(message), "yellow")
+        if str(message) not in shown:  # Python forgets what it has shown whenever a library changes the filters
+            shown.add(str(message))
+            print_labelled("warning", str(message), "yellow")
 
     warnings.showwarning = show_warning
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names that aren't UTF-8 are printed as escapes

@@ -36,6 +36,10 @@ References = Annotated[
         f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior."
     ),
 ]
+_METHOD = "Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE,OPTION=VALUE sets options."
+_DEFAULT_METHOD = "Default: agop with --prior, vanilla without."
+Methods = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} {_DEFAULT_METHOD}")]
+MethodsOrAll = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} all: every method. {_DEFAULT_METHOD}")]
 Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
 Contrast = Annotated[
     bool | None,
@@ -51,12 +55,11 @@ Names = Annotated[
         "Default: those of the prior, else the class folders in alphabetical order."
     ),
 ]
-BatchSize = Annotated[
-    int | None, typer.Option(min=1, help="Images in the model at once. Default: depends on their size.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Overwrite existing files, and write into a folder with other files.")
-]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Images in the model at once. Default: by their size.")]
+_FILES, _PRIOR = "Overwrite existing files, and write into a folder with other files.", "Use a prior of another model."
+Force = Annotated[bool, typer.Option("--force", help=_FILES)]
+ForcePrior = Annotated[bool, typer.Option("--force", help=_PRIOR)]
+ForceAll = Annotated[bool, typer.Option("--force", help=f"{_FILES} {_PRIOR}")]
 
 # How maps are drawn: the fields of `agop.images.overlays.Colouring`.
 Scale = Annotated[
@@ -74,8 +77,14 @@ Percentile = Annotated[
 Opacity = Annotated[float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.")]
 Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.")]
 
+_DEFAULT = "Default: that of the prior or of a library's model"
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
 _ASSUMED = "assumed"
+
+
+def is_own(spec: str) -> bool:
+    """True for package.module:function, a function of the user."""
+    return not spec.endswith(".pt2") and not spec.startswith(_LIBRARIES)
 
 
 @dataclass(frozen=True)
@@ -83,59 +92,65 @@ class ModelOptions:
     """Options of a model and of the images that it gets. `with_model_options` adds them to a command."""
 
     weights: Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")] = None
-    num_classes: Annotated[
-        int | None, typer.Option(min=1, help="Number of classes of a library's model. Default: the library's number.")
-    ] = None
-    size: Annotated[
-        str | None,
+    num_classes: Annotated[int | None, typer.Option(min=1, help="Classes of a library model. Default: its own.")] = None
+    size: Annotated[str | None, typer.Option(help=f"Input size, 224 or HEIGHTxWIDTH. {_DEFAULT}, else 224.")] = None
+    resize: Annotated[
+        int | None,
         typer.Option(
-            help="Input size, 224 or HEIGHTxWIDTH; images are scaled and cropped to it. "
-            "Default: that of the prior or of a library's model, else 224."
+            min=1, help="Shorter side before the crop, for example 256. Default: as --size, or as the prior says."
         ),
     ] = None
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            help="Mean per channel, 0.5 or 0.5,0.5,0.5. Default: that of the prior or of a library's model, else 0."
-        ),
-    ] = None
-    std: Annotated[
-        str | None,
-        typer.Option(
-            help="Standard deviation per channel. Default: that of the prior or of a library's model, else 1."
-        ),
-    ] = None
+    mean: Annotated[str | None, typer.Option(help=f"Mean per channel, 0.5 or 0.5,0.5,0.5. {_DEFAULT}, else 0.")] = None
+    std: Annotated[str | None, typer.Option(help=f"Standard deviation per channel. {_DEFAULT}, else 1.")] = None
     gray: Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")] = False
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU if there is one.")] = (
-        None
-    )
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU, if any.")] = None
 
-    def prepare(self, model: str, prior: Path | None) -> tuple[Preprocessing, AGOP | None]:
-        """How images become the model's input, and the prior. Prints the former, and warns about what is assumed.
+    def open(self, spec: str, prior: Path | None, force: bool) -> tuple[nn.Module, Preprocessing, AGOP | None]:
+        """The model, how images become its input, and its prior.
+
+        Raises PriorError, with `force` warns, if the prior comes from another architecture.
+        """
+        from agop.errors import PriorError
+        from agop.model.state import fingerprint
+        from agop.prior.agop import AGOP
+
+        statistic = None if prior is None else AGOP.load(prior)
+        model = self.load(spec, statistic)
+        if statistic is not None:
+            recorded = statistic.provenance.model
+            if recorded and recorded["architecture"] != fingerprint(model)["architecture"] and not force:
+                raise PriorError(
+                    f"{prior} comes from another model (its parameters have other names or shapes): make a prior of "
+                    f"{spec} with `agop fit`, or go on with --force"
+                )
+            statistic.check(model, statistic.diagonal[None])  # warns, also for methods that don't use the prior
+        return model, self.prepare(spec, statistic), statistic
+
+    def prepare(self, model: str, statistic: AGOP | None = None) -> Preprocessing:
+        """How images become the model's input. Prints it, and warns about what is assumed.
 
         Options win. Defaults come from the prior's preprocessing, else the model's library, else the prior's shape.
         """
         from agop.images.preprocessing import Preprocessing
         from agop.integrations.models import preprocessing_of
-        from agop.prior.agop import AGOP
 
-        statistic = None if prior is None else AGOP.load(prior)
         recorded = {} if statistic is None else statistic.provenance.data.preprocessing
         options: dict[str, Any] = {} if self.size is None else {"size": _height_and_width(self.size), "resize": None}
+        options |= {} if self.resize is None else {"resize": self.resize}
         options |= {
             name: _numbers(name, text) for name, text in (("mean", self.mean), ("std", self.std)) if text is not None
         }
         if recorded:
-            defaults = Preprocessing.from_dict(recorded)
-            sources = dict.fromkeys(("size", "mean", "std"), "from the prior")
+            defaults, source = Preprocessing.from_dict(recorded), "from the prior"
         elif model.startswith(_LIBRARIES):
             defaults = preprocessing_of(model, not {"size", "mean", "std"} <= options.keys())
-            sources = dict.fromkeys(("size", "mean", "std"), f"from {model}")
+            source = f"from {model}"
         else:
-            defaults, sources = Preprocessing(), dict.fromkeys(("size", "mean", "std"), _ASSUMED)
-            if statistic is not None:  # a training hook records no more than the shape
-                channels, height, width = statistic.diagonal.shape
-                defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
+            defaults, source = Preprocessing(), _ASSUMED
+        sources = dict.fromkeys(("size", "mean", "std"), source)
+        if source == _ASSUMED and statistic is not None:  # a training hook records no more than the shape
+            channels, height, width = statistic.diagonal.shape
+            defaults, sources["size"] = Preprocessing((height, width), gray=channels == 1), "from the prior"
         if (self.gray or (statistic is not None and len(statistic.diagonal) == 1)) and not defaults.gray:
             # A mean or std of three channels doesn't fit. One number stays.
             one_channel: dict[str, Any] = {"mean": (0.0,), "std": (1.0,)}
@@ -144,8 +159,9 @@ class ModelOptions:
             sources |= dict.fromkeys(replaced, _ASSUMED)
         result = replace(defaults, **options)
         if torchrun_rank()[0] == 0:
-            _report(result, sources | {name: "from options" for name in options if name in sources}, recorded, prior)
-        return result, statistic
+            sources |= {name: "from options" for name in options if name in sources}
+            _report(result, sources, recorded, statistic is not None)
+        return result
 
     def load(self, spec: str, prior: AGOP | None = None) -> nn.Module:
         """The model of a spec, on the device; default: the GPU if there is one. A prior tells whether it's trained."""
@@ -154,7 +170,7 @@ class ModelOptions:
         from agop.model.load import load_model
 
         model = load_model(spec, self.weights, self.num_classes)
-        own = not spec.endswith(".pt2") and (self.num_classes is not None or not spec.startswith(_LIBRARIES))
+        own = is_own(spec) or self.num_classes is not None
         if own and self.weights is None and prior is None and torchrun_rank()[0] == 0:
             warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
         if self.device is None:
@@ -185,7 +201,7 @@ def with_model_options(command: Command) -> Command:
 
 
 def _report(
-    preprocessing: Preprocessing, sources: Mapping[str, str], recorded: Mapping[str, Any], prior: Path | None
+    preprocessing: Preprocessing, sources: Mapping[str, str], recorded: Mapping[str, Any], has_prior: bool
 ) -> None:
     """Print how images are prepared, and warn about what is assumed or differs from what the prior records.
 
@@ -201,9 +217,7 @@ def _report(
     words = [f"{', '.join(names)} {source}" for source, names in parts.items()] if len(parts) > 1 else [*parts]
     plain_console().print(f"images: {preprocessing_text(fields)} ({'; '.join(words)})")
     if assumed := parts.get(_ASSUMED):
-        reason = (
-            "nothing specifies the preprocessing" if prior is None else "the prior doesn't record its preprocessing"
-        )
+        reason = "the prior doesn't record its preprocessing" if has_prior else "nothing specifies the preprocessing"
         values = ", ".join(f"{name} {'×'.join(f'{value:g}' for value in fields[name])}" for name in assumed)
         *others, last = (f"--{name}" for name in assumed)
         warn(f"{reason} (assuming {values}): pass {', '.join(others)}{' and ' if others else ''}{last} as in training")

@@ -27,8 +27,8 @@ _SNAPSHOT_SECONDS = 60.0
 # Diagonals per class are kept by default if the file has up to 128 MiB: 111 classes at 224 px. Collecting them takes
 # three times as much memory. 1,000 classes at 224 px would be a file of 1.1 GiB.
 _CLASS_BYTES = 2**27
-# Classes that `agop show` lists, and maps in a row of its PNG.
-_LISTED, _COLUMNS = 23, 6
+# Classes that `agop show` lists.
+_LISTED = 23
 
 
 @options.with_model_options
@@ -85,7 +85,7 @@ def fit(
     from agop.prior.collect import fit as fit_model
     from agop.processes import barrier, check_same_on_all_ranks, process_group, rank_and_world_size
 
-    preprocessing, _ = how.prepare(model, None)
+    preprocessing = how.prepare(model)
     with process_group(gpus=how.device is None or how.device.startswith("cuda")):
         rank, world_size = rank_and_world_size()
         if rank == 0:
@@ -201,7 +201,9 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
 
     console, provenance = plain_console(), prior.provenance
     accuracy = "unknown, there are no labels" if provenance.accuracy is None else f"{100 * provenance.accuracy:.1f} %"
-    console.print(f"{prior.count:,} of {len(images):,} images counted; accuracy: {accuracy}")
+    wrong = (provenance.labelled or 0) - (provenance.correct or 0) if provenance.options["only_correct"] else 0
+    why = f", {wrong:,} are misclassified (--all-samples counts them, too)" if wrong else ""
+    console.print(f"{prior.count:,} of {len(images):,} images counted{why}; accuracy: {accuracy}")
     if provenance.skipped:
         console.print(f"{provenance.skipped:,} skipped: NaN or infinite gradients")
     console.print(Overview.of(prior).line)
@@ -237,7 +239,7 @@ def show(
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""
     import numpy as np
 
-    from agop.images.overlays import enlarged, side_by_side, stacked
+    from agop.images.overlays import enlarged, in_rows
     from agop.io import check_overwrites, write_atomically
     from agop.prior.agop import AGOP
     from agop.prior.show import Overview, facts, few_samples, panels, png
@@ -265,6 +267,5 @@ def show(
     if warning := few_samples(statistic):
         warn(warning)
     maps = [(caption, enlarged(np.asarray(picture))) for caption, picture in panels(overview)]
-    sheet = stacked([side_by_side(maps[start : start + _COLUMNS]) for start in range(0, len(maps), _COLUMNS)])
-    write_atomically(path, png(sheet))
+    write_atomically(path, png(in_rows(maps)))
     console.print(f"\nwrote {path}")

@@ -185,6 +185,7 @@ def data_uri(picture: Picture, side: int | None = None, quality: int = 92) -> st
 
 _SMALLEST, _FEW = 192, 32
 _GAP, _CAPTION = 8, 22
+_ROW = 6 * (224 + _GAP)  # six panels of 224 pixels fit on a screen
 
 
 def tile(picture: Picture, strength: NDArray[np.floating], colouring: Colouring) -> Picture:
@@ -210,12 +211,12 @@ def sheet(
     caption: str = "image",
     colouring: Colouring = DEFAULT_COLOURING,
 ) -> Image.Image:
-    """The image and each method's map over it, side by side, each below its caption."""
+    """The image and each method's map over it, in rows, each below its caption."""
     strengths, _ = colouring.strengths(maps)
     panels = [(caption, enlarged(picture))]
     for name, strength in strengths.items():
         panels.append((label(name, maps[name]), enlarged(tile(picture, strength, colouring))))
-    return side_by_side(panels)
+    return in_rows(panels)
 
 
 def label(name: str, saliency: NDArray[np.floating]) -> str:
@@ -227,26 +228,17 @@ def label(name: str, saliency: NDArray[np.floating]) -> str:
     return f"{name} (constant)" if saliency.min() == saliency.max() else name
 
 
-def side_by_side(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
-    """Panels of equal size in a row, each below its caption."""
-    width, height = panels[0][1].size
-    font = ImageFont.load_default(size=13)
-    page = Image.new("RGB", (len(panels) * (width + _GAP) - _GAP, height + _CAPTION), "white")
+def in_rows(panels: Sequence[tuple[str, Image.Image]]) -> Image.Image:
+    """Panels of equal size, each below its caption, in rows that a screen shows."""
+    (width, height), font = panels[0][1].size, ImageFont.load_default(size=13)
+    across, down = width + _GAP, height + _CAPTION + _GAP
+    columns = min(len(panels), max(1, _ROW // across))
+    page = Image.new("RGB", (columns * across - _GAP, -(-len(panels) // columns) * down - _GAP), "white")
     draw = ImageDraw.Draw(page)
-    for column, (caption, panel) in enumerate(panels):
-        left, text = column * (width + _GAP), caption
+    for place, (caption, panel) in enumerate(panels):
+        left, top, text = place % columns * across, place // columns * down, caption
         while text and font.getlength(text) > width:  # cut with an ellipsis
             text = text[:-2].rstrip("…") + "…" if len(text) > 2 else ""
-        draw.text((left + 2, 3), text, fill="black", font=font)
-        page.paste(panel, (left, _CAPTION))
-    return page
-
-
-def stacked(rows: Sequence[Image.Image]) -> Image.Image:
-    """Rows, one below the other."""
-    page = Image.new("RGB", (max(row.width for row in rows), sum(row.height + _GAP for row in rows) - _GAP), "white")
-    top = 0
-    for row in rows:
-        page.paste(row, (0, top))
-        top += row.height + _GAP
+        draw.text((left + 2, top + 3), text, fill="black", font=font)
+        page.paste(panel, (left, top + _CAPTION))
     return page

@@ -38,7 +38,7 @@ def get(name: str) -> Metric:
     """The metric of that name.
 
     Args:
-        name: A name of `names()`.
+        name: A name of `names()`, or the heading of its column in a table: "AP".
 
     Returns:
         A `Metric`, which is called as the function.
@@ -50,7 +50,8 @@ def get(name: str) -> Metric:
         >>> agop.metrics.get("deletion").higher_is_better
         False
     """
-    return registry.get(name)
+    headings = {metric.label.lower(): metric.name for metric in registry.plugins.values()}
+    return registry.get(headings.get(str(name).lower(), name))
 
 
 globals().update({name: get(name) for name in names()})

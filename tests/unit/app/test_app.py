@@ -18,11 +18,12 @@ from safetensors.torch import load_file
 
 import agop
 from agop.app import example
-from agop.app.page import FORMATS, MOST_BYTES, MOST_FILES, Page, page_of, read_upload, write_zip
+from agop.app.page import MOST_BYTES, MOST_FILES, Page, page_of, read_upload, write_zip
 from agop.bench.scenarios import xai_tris
 from agop.cli.explain import load_session
 from agop.errors import AGOPError, AGOPWarning, FileError, InputError, ModelError
 from agop.images.overlays import COLOUR_MAPS, Colouring, heat, top_value
+from agop.images.preprocessing import FORMATS
 from tests.image_files import POSTSCRIPT, png_header
 
 
@@ -155,14 +156,14 @@ FLOATS = file_bytes(np.linspace(0, 1, 256).reshape(16, 16).astype(np.float32), "
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(b"hello, this is a note", "isn't an image", id="text"),
+        pytest.param(b"hello, this is a note", "can't be read as an image: unknown format, use BMP", id="text"),
         pytest.param(b"", "is empty: choose another", id="empty"),
-        pytest.param(POSTSCRIPT, "isn't an image", id="postscript"),
+        pytest.param(POSTSCRIPT, "can't be read as an image: unknown format", id="postscript"),
         pytest.param(NOISE[: len(NOISE) // 2], "can't be read as an image: .*truncated", id="truncated"),
         pytest.param(FLOATS, "pixels of mode F, not colours: save it", id="floats"),
         pytest.param(png_header(8000, 7000), "56 million pixels, the limit is 50 million", id="large"),
-        pytest.param(png_header(10_000, 10_000), "more than 50 million pixels", id="bomb Pillow warns about"),
-        pytest.param(png_header(60_000, 60_000), "more than 50 million pixels", id="bomb Pillow rejects"),
+        pytest.param(png_header(10_000, 10_000), "100 million pixels, the limit is 50", id="bomb Pillow warns about"),
+        pytest.param(png_header(60_000, 60_000), "too many pixels, make it smaller", id="bomb Pillow rejects"),
         pytest.param(b"\x89PNG\r\n\x1a\n" + b"\0" * MOST_BYTES, "20.0 MB, the limit is 20 MB", id="many bytes"),
     ],
 )
@@ -260,7 +261,7 @@ def test_download_is_the_folder_that_explain_writes_without_bad_files(session, t
     (tmp_path / "note.png").write_text("a note")
     files = [example.images()[0], tmp_path / "note.png", example.images()[0], example.images()[1]]
     outcome = session.explain(files, ["vanilla", "agop-weighted"])
-    assert outcome.skipped == [f"note.png: isn't an image: use {', '.join(FORMATS)}"]
+    assert outcome.skipped == [f"note.png: can't be read as an image: unknown format, use {', '.join(FORMATS)}"]
     with zipfile.ZipFile(write_zip(outcome, session.about, tmp_path)) as archive:
         archive.extractall(tmp_path / "out")
     folder = tmp_path / "out" / "explanations"

@@ -103,7 +103,7 @@ def test_retrained_model_is_compared(folder, audited):
 
 @pytest.mark.slow
 def test_summary_is_printed_if_nothing_can_be_written(folder):
-    result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", folder=folder)
+    result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", "--force", folder=folder)
     assert result.returncode == 2
     assert "1. A " in result.stdout
     assert "index.html" in result.stderr

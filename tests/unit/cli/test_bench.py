@@ -201,6 +201,13 @@ def test_list_has_every_method_metric_benchmark_and_model(tmp_path):
     assert {"xai-tris", "xai-tris-64", "composite", "clevr-xai", "shortcuts", "torchvision:NAME"} <= rows.keys()
 
 
+def test_names_and_options_in_the_list_are_whole_in_a_narrow_terminal(tmp_path):
+    words = run_checked("list", folder=tmp_path, COLUMNS="80").stdout.translate(str.maketrans("(),", "   ")).split()
+    methods = [agop.methods.get(name) for name in agop.methods.names()]
+    options = {f"{field.name}={field.default!r}" for method in methods for field in fields(method)}
+    assert {*agop.methods.names(), *agop.metrics.names(), *options} - set(words) == set()
+
+
 def test_scenarios_are_listed_on_demand(tmp_path):
     output = run_checked("list", "--scenarios", folder=tmp_path).stdout
     assert all(f"{name} " in output for name in agop.bench.scenarios.names())

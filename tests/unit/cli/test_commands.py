@@ -143,6 +143,9 @@ def test_all_methods_and_options_in_their_names(folder):
     methods = json.loads((folder / "all" / "manifest.json").read_text())["methods"]
     assert list(methods) == ["smoothgrad:samples=2", *agop.methods.runnable(None)]
     assert (methods["smoothgrad:samples=2"]["samples"], methods["smoothgrad"]["samples"]) == (2, 50)
+    with Image.open(folder / "all" / "overlays" / "000.png") as sheet:  # in rows of 6
+        assert sheet.width == 6 * 200 - 8
+        assert sheet.height > 192 * -(-(len(methods) + 1) // 6)
     more = ("--prior", "prior.safetensors", "--references", "data")
     run_checked(*arguments, "all", *more, "--out", "all", folder=folder)
     runnable = agop.methods.runnable(agop.AGOP.load(folder / "prior.safetensors"), with_references=True)
@@ -184,7 +187,7 @@ def test_version_and_help():
         (["fit", "agop.bench:CNN8by8", "nowhere"], "nowhere is not a folder"),
         (["fit", "agop.bench:CNN8by8", "data", "--mean", "a,b"], "mean is 'a,b'"),
         (["fit", "agop.bench:CNN8by8", "data", "--std", "0"], "std is 0.0: it must be above 0"),
-        (["fit", "agop.bench:CNN8by8", "data", "--size", "8"], "images of shape (32, 3, 8, 8)"),
+        (["fit", "agop.bench:CNN8by8", "data", "--size", "8"], "these have 3 channels: pass --gray"),
         (["fit", "slow:never", "data", "--out", "data"], "out data is a folder: give a file"),
         (["fit", "slow:never", "data", "--out", "w.pt/a"], "w.pt isn't a writable folder"),
         (["fit", "raises:make", "data"], "raises:make raised ZeroDivisionError: division by zero"),

@@ -75,9 +75,19 @@ def test_missing_weights_are_suggested_as_the_cause(folder):
 @pytest.mark.parametrize(
     ("right", "options", "data", "line"),
     [
-        (0.6, (), "photos", "18 of 30 images counted; accuracy: 60.0 %"),
+        (
+            0.6,
+            (),
+            "photos",
+            "18 of 30 images counted, 12 are misclassified (--all-samples counts them, too); accuracy: 60.0 %",
+        ),
         (0.3, ("--all-samples",), "photos", "30 of 30 images counted; accuracy: 30.0 %"),
-        (0.4, (), "few", "3 of 9 images counted; accuracy: 33.3 %"),
+        (
+            0.4,
+            (),
+            "few",
+            "3 of 9 images counted, 6 are misclassified (--all-samples counts them, too); accuracy: 33.3 %",
+        ),
     ],
     ids=["better", "all samples", "few images"],
 )

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import agop
 from agop.errors import InputError
-from tests.command import error_of, run_checked
+from tests.command import error_of, run, run_checked
 from tests.image_files import save, save_random
 
 NETWORKS = """
@@ -19,12 +19,26 @@ def rgb(channels=3):
                          nn.Flatten(), nn.Linear(4, 2))
 def gray():
     return rgb(1)
+def wide():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 22 * 38, 2))
+"""
+
+
+WARNING = """
+import warnings
+from torch import nn
+class Net(nn.Conv2d):
+    def forward(self, x):
+        warnings.warn("odd")
+        return super().forward(x).mean((2, 3))
+def net():
+    return Net(3, 2, 1)
 """
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An RGB and a gray network trained with the hook, their files, and images with masks.
+    """Two RGB networks and a gray one trained with the hook, their files, and images with masks.
 
     NAME.hook.safetensors is a prior without preprocessing, NAME.full.safetensors one with it.
     """
@@ -35,7 +49,7 @@ def folder(tmp_path_factory):
     for name in ("0.png", "1.png"):
         save_random(folder / "images", name, shape=(24, 40, 3))
         save(folder / "masks" / name, 255 * np.eye(24, 40))
-    for name, channels in (("rgb", 3), ("gray", 1)):
+    for name, channels in (("rgb", 3), ("gray", 1), ("wide", 3)):
         torch.manual_seed(0)
         model = code[name]()
         hook = agop.AGOPTrainingHook(model, only_correct=False)
@@ -112,6 +126,23 @@ def test_options_that_differ_from_the_recorded_preprocessing_warn(folder):
     assert manifest["preprocessing"]["mean"] == [0.3]
 
 
+def test_resize_is_the_shorter_side_before_the_crop(folder):
+    result, manifest = explain(folder, *arguments("rgb", "full"), "--resize", "30", "--force")
+    assert result.stdout.startswith("images: 24×40 RGB cut from 30, mean 0.4, std 0.2 (from the prior)")
+    assert "other preprocessing (resize None, now 30)" in result.stderr
+    assert manifest["preprocessing"]["resize"] == 30
+    _, manifest = explain(folder, *arguments("rgb"), *HOW, "--resize", "30", "--method", "input")
+    how = agop.Preprocessing((24, 24), (0.4,), (0.2,), resize=30)
+    expected = how.tensor(how.picture(folder / "images" / "0.png")).abs().sum(0)
+    torch.testing.assert_close(load_file(folder / "out" / "maps.safetensors")["input"][0], expected)
+
+
+def test_a_warning_is_printed_once_not_per_batch(folder):
+    (folder / "warning.py").write_text(WARNING)
+    result, _ = explain(folder, "warning:net", *HOW, "--batch-size", "1")
+    assert result.stderr.count("warning: odd") == 1
+
+
 def test_evaluate_and_the_app_prepare_images_in_the_same_way(folder, monkeypatch):
     model, *options = arguments("rgb", "hook")
     scores = ("--method", "agop-weighted", "--metric", "energy", "--out", "scored")
@@ -120,6 +151,40 @@ def test_evaluate_and_the_app_prepare_images_in_the_same_way(folder, monkeypatch
         result = run_checked(*command, folder=folder)
         assert result.stdout.startswith("images: 24×40 RGB, mean 0, std 1 (size from the prior; mean, std assumed)\n")
         assert "--mean and --std as in training" in result.stderr
+
+
+COMMANDS = {
+    "explain": ("images",),
+    "evaluate": ("images", "masks", "--metric", "energy"),
+    "sanity": ("images", "--steps", "1"),
+    "audit": ("classes", "--per-class", "20"),
+    "app": (),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_prior_of_another_architecture_raises_before_it_is_used_and_force_goes_on(folder, command, monkeypatch):
+    monkeypatch.setattr("agop.app.serve", lambda load, *_: load())
+    for name in ("a/0.png", "a/1.png", "b/0.png"):
+        save_random(folder / "classes", name, shape=(24, 40, 3))
+    model, *weights = arguments("wide")
+    own = ("--method", "vanilla") if command in ("explain", "evaluate", "sanity") else ()
+    out = () if command in ("sanity", "app") else ("--out", f"other-{command}")
+    line = (command, model, *COMMANDS[command], *weights, *own, *out, "--prior", "rgb.full.safetensors")
+    result = run(*line, folder=folder)
+    assert result.returncode == 2
+    assert result.stdout == ""  # how images are prepared isn't decided
+    assert "rgb.full.safetensors comes from another model" in result.stderr
+    assert "or go on with --force" in result.stderr
+    assert not (folder / f"other-{command}").exists()
+    forced = run(*line, "--force", folder=folder)
+    assert "the prior comes from another model" in forced.stderr
+    assert "images: 24×40 RGB, mean 0.4, std 0.2 (from the prior)" in forced.stdout
+
+
+def test_a_prior_of_other_weights_warns_for_every_method(folder):
+    result, _ = explain(folder, "hooked_networks:rgb", "--prior", "rgb.full.safetensors", "--method", "vanilla")
+    assert result.stderr.count("the prior comes from a model with other weights") == 1
 
 
 @pytest.mark.parametrize(
@@ -151,4 +216,8 @@ def test_a_model_without_weights_warns_once_and_is_built_once(folder):
     assert "counting:network has random weights, unless it loads trained ones itself: pass them" in result.stderr
     assert result.stderr.count("warning:") == 1
     assert result.stdout.count("built") == 1
+    for name in ("a/0.png", "b/0.png"):
+        save_random(folder / "two", name, shape=(24, 24, 3))
+    compared = ("audit", "counting:network", "two", *HOW, "--against-weights", "rgb.safetensors", "--out", "compared")
+    assert run(*compared, folder=folder).stdout.count("built") == 1
     assert "random weights" not in explain(folder, "counting:network", "--weights", "rgb.safetensors", *HOW)[0].stderr

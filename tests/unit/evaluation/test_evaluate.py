@@ -58,6 +58,10 @@ def test_scores_equal_those_of_explain_and_the_metrics(model, prior):
     assert evaluation.milliseconds["gradcam"] > 0
 
 
+def test_the_heading_of_a_column_names_its_metric(model):
+    assert list(evaluate(model, metrics=["AP", "miou"]).scores["vanilla"]) == ["average_precision", "iou"]
+
+
 def test_default_is_every_runnable_method_and_every_metric(model, prior):
     every = agop.evaluate(model, IMAGES, MASKS, prior=prior, metrics="iou", controls=False, references=IMAGES)
     assert list(every.scores) == agop.methods.runnable(prior, with_references=True)
