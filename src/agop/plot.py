@@ -198,7 +198,7 @@ def overlay(
         tall = _WIDE * min(max(picture.shape[0] / picture.shape[1], 0.5), 2.0)
         ax = _Figure(figsize=(_WIDE + 0.9, tall + 0.4), layout="constrained").subplots()
     strengths, top = colouring.strengths({"map": saliency})
-    _draw(ax, map_over_image(picture, strengths["map"], 1.0, opacity, colours), inside, _problem(saliency))
+    _draw(ax, map_over_image(picture, strengths["map"], opacity, colours), inside, _problem(saliency))
     if title is not None:
         ax.set_title(title, parse_math=False, wrap=True)
     if scale == "own" and top > 0:
@@ -432,7 +432,7 @@ def _draw_maps(
             if colouring.opacity == 1:
                 coloured = heat(strength, 1.0, colouring.colours)
             else:
-                coloured = map_over_image(picture, strength, 1.0, colouring.opacity, colouring.colours)
+                coloured = map_over_image(picture, strength, colouring.opacity, colouring.colours)
             _draw(axes, coloured, mask, _problem(flat[f"{row} {name}"]))
     _scale_bar(list(np.ravel(panels)), colouring, top)
 

@@ -29,15 +29,7 @@ from agop.model.outputs import (
     selection,
     target_indices,
 )
-from agop.model.state import (
-    Parts,
-    RandomState,
-    SavedBuffers,
-    drawn_by,
-    refuse_sharded,
-    undisturbed,
-    unwrapped,
-)
+from agop.model.state import Parts, RandomState, SavedBuffers, drawn_by, refuse_sharded, undisturbed, unwrapped
 
 if TYPE_CHECKING:
     from agop.model.layers import PatchLayer

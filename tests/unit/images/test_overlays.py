@@ -102,7 +102,7 @@ def test_invalid_options_raise(options, message):
 def test_overlay_shows_the_map_where_it_is_large_and_the_image_elsewhere():
     picture = np.full((4, 4, 3), 200, np.uint8)
     saliency = np.zeros((4, 4))
-    saliency[1, 2] = 3
+    saliency[1, 2] = 1
     pixels = overlay(picture, saliency).astype(int)
     assert pixels[1, 2].tolist() == heat(saliency)[1, 2].tolist()
     assert np.ptp(pixels[3, 3]) < 12

@@ -346,8 +346,7 @@ def as_released(mask: Mask) -> Mask:
     anywhere under its triangle filter.
     """
     image = Image.fromarray(mask.astype(np.float32))
-    above: Mask = np.asarray(image.resize((RELEASED, RELEASED), Image.Resampling.BILINEAR)) > 0
-    return above
+    return np.asarray(np.asarray(image.resize((RELEASED, RELEASED), Image.Resampling.BILINEAR)) > 0)
 
 
 def object_indices(mask_image: NDArray[np.uint8], colours: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -364,12 +363,10 @@ def object_indices(mask_image: NDArray[np.uint8], colours: NDArray[np.float64]) 
     unknown = counts[distances.min(axis=1) > _MAX_DISTANCE].sum()
     if unknown > _MAX_UNKNOWN_SHARE * counts[nearest >= 0].sum():
         raise ValueError("the mask image has colours that no object of its scene has")
-    indices: NDArray[np.int64] = nearest[np.searchsorted(values, packed)]
-    return indices
+    return np.asarray(nearest[np.searchsorted(values, packed)])
 
 
 def _linear(srgb: NDArray[np.generic]) -> NDArray[np.float64]:
     """Linear light in [0,1] from sRGB values in [0,255]."""
     share = srgb.astype(np.float64) / 255
-    light: NDArray[np.float64] = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    return light
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
