@@ -543,16 +543,3 @@ def test_explain_command_takes_captum_methods(tmp_path):
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["methods"]["captum:LayerGradCam"] == {
         "options": {}, "seed": 0, "layer": "conv1",
     }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_bench_takes_captum_methods(tmp_path):
-    cell = ("--scenario", "linear", "--background", "uncorrelated", "--seeds", "1", "--quick", "--out", "run")
-    bench = ("bench", "xai-tris", *cell, "--metric", "energy", "--jobs", "1")
-    result = run(*bench, "--method", "captum:InputXGradient", "--method", "vanilla", folder=tmp_path)
-    assert result.returncode == 0, result.stderr
-    rows = [json.loads(line) for line in (tmp_path / "run" / "rows.jsonl").read_text().splitlines()]
-    energy = {row["method"]: row for row in rows if row["metric"] == "energy"}
-    assert list(energy) == ["vanilla", "captum:InputXGradient"]
-    assert 0 < energy["captum:InputXGradient"]["value"] < 1
-    assert energy["captum:InputXGradient"]["n"] == 100

@@ -20,7 +20,7 @@ def state_for_this_rank(states: list[State]) -> State:
     rank, count = rank_and_world_size()
     if count == len(states):
         return states[rank]
-    sums = Accumulator(states[0]["sums"]["per_class"], states[0]["sums"].get("rank", 0))
+    sums = Accumulator(states[0]["sums"]["per_class"], states[0]["sums"]["rank"])
     for state in states if rank == 0 else []:
         sums = sums.merge(Accumulator.from_state(state["sums"]))
     seen = sum(state["seen"] for state in states) if rank == 0 else 0

@@ -86,8 +86,7 @@ class Release:
 
     def image(self, sample: OfficialSample, size: int) -> NDArray[np.uint8]:
         """The sample's image (size,size,3), squeezed to a square with antialiasing."""
-        image = self._image(sample)
-        return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+        return np.array(self._image(sample).resize((size, size), Image.Resampling.BILINEAR))
 
     def masks(self, sample: OfficialSample) -> dict[str, Mask]:
         """The masks "all_objects", "single_object" and, if there's a mask image, "dominant", each (H,W).
