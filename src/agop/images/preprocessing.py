@@ -147,7 +147,7 @@ class Preprocessing:
         given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         try:
             return cls(**given)
-        except (InputError, TypeError, AttributeError) as error:
+        except (InputError, TypeError, AttributeError, OverflowError) as error:
             raise FileError(f"preprocessing is invalid: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:

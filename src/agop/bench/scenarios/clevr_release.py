@@ -345,7 +345,8 @@ def as_released(mask: Mask) -> Mask:
     anywhere under its triangle filter.
     """
     image = Image.fromarray(mask.astype(np.float32))
-    return np.asarray(np.asarray(image.resize((RELEASED, RELEASED), Image.Resampling.BILINEAR)) > 0)
+    above: Mask = np.asarray(image.resize((RELEASED, RELEASED), Image.Resampling.BILINEAR)) > 0
+    return above
 
 
 def object_indices(mask_image: NDArray[np.uint8], colours: NDArray[np.float64]) -> NDArray[np.int64]:
