@@ -21,7 +21,7 @@ def own_folder(folder: Path, *, force: bool = False) -> None:
 
     Folders that are new, empty or marked may be written. With `force` others too, but they aren't marked.
     """
-    with _write_errors(folder):
+    with _errors("write", folder):
         folder.mkdir(parents=True, exist_ok=True)
         own = (folder / MARKER).exists() or not any(folder.iterdir())
         if own:
@@ -89,14 +89,14 @@ class Spool:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _write_errors(path):
+        with _errors("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=path.parent, prefix=".agop-", suffix=".part")  # noqa: SIM115
         weakref.finalize(self, _close, self._file)
 
     def append(self, content: bytes) -> int:
         """Add the content. Returns its position."""
-        with _write_errors(self._path):
+        with _errors("write", self._path):
             position = self._file.seek(0, os.SEEK_END)
             self._file.write(content)
         return position
@@ -119,19 +119,17 @@ def _close(file: IO[bytes]) -> None:
 
 
 @contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
+def _errors(verb: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise FileError(f"could not write {path}: {_reason(error)}") from error
+        raise FileError(f"could not {verb} {path}: {_reason(error)}") from error
 
 
 def read_bytes(path: Path) -> bytes:
     """Content of the file. Raises FileError."""
-    try:
+    with _errors("read", path):
         return path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise FileError(f"could not read {path}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -32,11 +32,11 @@ from agop.model.layers import convolution_weight, named_layer
 from agop.model.probe import check_model
 from agop.model.state import unwrapped
 from agop.prior.agop import AGOP
-from agop.prior.matrices import Eigenvectors, patch_eigenvectors, sketch_eigenvectors
+from agop.prior.matrices import patch_eigenvectors
 from agop.report.folder import RunSpec, curves, read
 from agop.report.pictures import outline_segments
 
-__all__ = ["compare", "convergence", "eigenimages", "filters", "overlay", "show"]
+__all__ = ["compare", "convergence", "filters", "overlay", "show"]
 
 _Map = NDArray[np.float64]
 _Mask = NDArray[np.bool_]
@@ -198,7 +198,7 @@ def overlay(
         tall = _WIDE * min(max(picture.shape[0] / picture.shape[1], 0.5), 2.0)
         ax = _Figure(figsize=(_WIDE + 0.9, tall + 0.4), layout="constrained").subplots()
     strengths, top = colouring.strengths({"map": saliency})
-    _draw(ax, map_over_image(picture, strengths["map"], 1.0, opacity, colours), inside, _problem(saliency))
+    _draw(ax, map_over_image(picture, strengths["map"], opacity, colours), inside, _problem(saliency))
     if title is not None:
         ax.set_title(title, parse_math=False, wrap=True)
     if scale == "own" and top > 0:
@@ -247,31 +247,18 @@ def filters(prior: AGOP, model: nn.Module, *, count: int = 8) -> Figure:
             f"the patch matrix is of {len(prior.patch_matrix)} channels, layer {prior.layer!r} of this model has "
             f"{layer.out_channels}: compute a prior for this model with agop.fit"
         )
-    weight = convolution_weight(layer).numpy()
-    return _eigenvectors(patch_eigenvectors(prior.patch_matrix.numpy(), weight, _positive(count)))
-
-
-def eigenimages(prior: AGOP, *, count: int = 6) -> Figure:
-    """Figure of the top eigenvectors (C,H,W) of the prior's sketch of M, below their shares of tr(M).
-
-    Gray is 0; the sign is arbitrary.
-
-    Args:
-        prior: an AGOP with a sketch.
-        count: number of eigenvectors, at most.
-
-    Returns:
-        A matplotlib figure, which a notebook displays.
-
-    Raises:
-        PriorError: if the prior has no sketch.
-
-    Example:
-        prior = agop.fit(model, loader, rank=64)
-        agop.plot.eigenimages(prior)
-    """
-    rows, diagonal = prior.sketch_rows.numpy(), prior.diagonal.numpy()
-    return _eigenvectors(sketch_eigenvectors(rows, prior.count, diagonal, _positive(count)))
+    if count < 1:
+        raise InputError(f"count is {count}: give a positive integer")
+    eigenvectors = patch_eigenvectors(prior.patch_matrix.numpy(), convolution_weight(layer).numpy(), count)
+    number, _, height, width = eigenvectors.vectors.shape
+    if number == 0:
+        raise PriorError("all gradients are zero: the model's logits don't depend on its input")
+    figure = _Figure(figsize=(_SIDE * number, _SIDE * height / width + 0.35), layout="constrained")
+    panels = zip(eigenvectors.vectors, eigenvectors.percents, strict=True)
+    for axes, (vector, percent) in zip(figure.subplots(1, number, squeeze=False)[0], panels, strict=True):
+        _draw(axes, signed_picture(vector))
+        axes.set_title(percent, fontsize="small")
+    return figure
 
 
 def convergence(run: str | os.PathLike[str], *, metric: str = "iou") -> Figure:
@@ -374,12 +361,6 @@ def _check_lengths(count: int, **lists: Any) -> None:
             raise InputError(f"{count} images and {len(values)} {name}: pass one per image")
 
 
-def _positive(count: int) -> int:
-    if count < 1:
-        raise InputError(f"count is {count}: give a positive integer")
-    return count
-
-
 def _problem(saliency: _Map) -> str | None:
     """Why a map can't be drawn, or None."""
     if not np.isfinite(saliency).all():
@@ -451,7 +432,7 @@ def _draw_maps(
             if colouring.opacity == 1:
                 coloured = heat(strength, 1.0, colouring.colours)
             else:
-                coloured = map_over_image(picture, strength, 1.0, colouring.opacity, colouring.colours)
+                coloured = map_over_image(picture, strength, colouring.opacity, colouring.colours)
             _draw(axes, coloured, mask, _problem(flat[f"{row} {name}"]))
     _scale_bar(list(np.ravel(panels)), colouring, top)
 
@@ -481,19 +462,6 @@ def _colour_bar(axes: list[Axes], scale: Normalize, label: str, colours: str, cl
     bar.set_label(label, fontsize="small")
     bar.ax.tick_params(labelsize="small")
     return bar
-
-
-def _eigenvectors(eigenvectors: Eigenvectors) -> Figure:
-    """The eigenvectors in a row, each below its share."""
-    number, _, height, width = eigenvectors.vectors.shape
-    if number == 0:
-        raise PriorError("all gradients are zero: the model's logits don't depend on its input")
-    figure = _Figure(figsize=(_SIDE * number, _SIDE * height / width + 0.35), layout="constrained")
-    panels = zip(eigenvectors.vectors, eigenvectors.percents, strict=True)
-    for axes, (vector, percent) in zip(figure.subplots(1, number, squeeze=False)[0], panels, strict=True):
-        _draw(axes, signed_picture(vector))
-        axes.set_title(percent, fontsize="small")
-    return figure
 
 
 def _growth(snapshots: dict[int, list[AGOP]]) -> Figure:

@@ -1,14 +1,12 @@
-"""Our metrics against Quantus, scikit-learn and slow loops."""
+"""Our metrics against scikit-learn and slow loops. tests/integrations/test_quantus.py compares them with Quantus."""
 
 import numpy as np
 import pytest
 import torch
 
 from agop import metrics
-from agop.bench import CNN8by8
 from tests import zoo
 
-quantus = pytest.importorskip("quantus", reason="quantus needs Python 3.11")
 skmetrics = pytest.importorskip("sklearn.metrics")
 
 
@@ -20,29 +18,6 @@ def batch(samples=200, side=8, seed=0, ties=False):
     masks = torch.rand(samples, side, side, generator=random) < 0.2
     masks[:, 3, 3] = True
     return maps, masks
-
-
-def theirs(name, maps, masks, **options):
-    metric = getattr(quantus, name)(normalise=False, abs=False, disable_warnings=True, **options)
-    images = np.zeros((len(maps), 1, *maps.shape[1:]), np.float32)
-    scores = metric(
-        model=CNN8by8(), x_batch=images, y_batch=np.zeros(len(maps), int), a_batch=maps.numpy()[:, None],
-        s_batch=masks.numpy()[:, None], device="cpu", channel_first=True, batch_size=len(maps),
-    )  # fmt: skip
-    return torch.tensor(np.array(scores, dtype=float))
-
-
-@pytest.mark.parametrize(
-    ("ours", "name"),
-    [
-        ("pointing_game", "PointingGame"),
-        ("energy", "RelevanceMassAccuracy"),
-        ("rank_accuracy", "RelevanceRankAccuracy"),
-    ],
-)
-def test_quantus_agrees_without_ties_and_empty_masks(ours, name):
-    maps, masks = batch()
-    torch.testing.assert_close(metrics.get(ours)(maps, masks), theirs(name, maps, masks), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("ties", [False, True])

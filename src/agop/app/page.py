@@ -22,20 +22,11 @@ from torch import nn
 
 from agop import methods
 from agop.errors import AGOPError, FileError, InputError, recorded_warnings
+from agop.images import overlays
 from agop.images.explained import Explained, Explainer, percent
 from agop.images.explanation_folder import ExplanationFolder
 from agop.images.files import class_name, class_names
-from agop.images.overlays import (
-    COLOUR_MAPS,
-    DEFAULT_COLOURING,
-    Colouring,
-    Picture,
-    data_uri,
-    has_few_pixels,
-    heat,
-    label,
-    tile,
-)
+from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, Colouring, Picture
 from agop.images.preprocessing import Preprocessing, open_image
 from agop.model.outputs import PREDICTED
 from agop.prior.agop import AGOP
@@ -213,8 +204,8 @@ def card(explained: Explained, names: Sequence[str], colouring: Colouring = DEFA
     strengths, top = colouring.strengths(maps)
     figures = [_figure("image", f"the image {file}", explained.picture)]
     for method, strength in strengths.items():
-        drawn = tile(explained.picture, strength, colouring)
-        figures.append(_figure(label(method, maps[method]), f"{method} of {file}", drawn))
+        drawn = overlays.tile(explained.picture, strength, colouring)
+        figures.append(_figure(overlays.label(method, maps[method]), f"{method} of {file}", drawn))
     return (
         f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
         f"{escape(class_name(names, explained.predicted))} <span>({percent(explained.probability)})</span></h3>"
@@ -224,7 +215,7 @@ def card(explained: Explained, names: Sequence[str], colouring: Colouring = DEFA
 
 
 def _figure(caption: str, alternative: str, picture: Picture) -> str:
-    few, address = has_few_pixels(picture), data_uri(picture)
+    few, address = overlays.has_few_pixels(picture), overlays.data_uri(picture)
     image = f'<img src="{address}" alt="{escape(alternative)}"{" class=few" if few else ""}>'
     return f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>"
 
@@ -238,7 +229,7 @@ def _bar(colouring: Colouring, top: float) -> str:
     else:  # on a square-root axis a quarter of the top share is in the middle
         title, values = "a pixel’s share of its map", (0.0, top / 4, top)
     ticks = "".join(f"<span>{_percent(value)}</span>" for value in values)
-    colours = heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
+    colours = overlays.heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
     stops = ",".join(f"rgb({r},{g},{b})" for r, g, b in colours)
     bar = f'<div class="agop-bar" style="background: linear-gradient(to right,{stops})"></div>'
     return f'<div>{title}{bar}<div class="agop-ticks">{ticks}</div></div>'

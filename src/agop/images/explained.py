@@ -46,9 +46,8 @@ class Prediction:
 
 def wrong_first(predictions: Sequence[Prediction]) -> list[int]:
     """Positions of the predictions: the wrong ones first, the most confident of them on top, then the others."""
-    wrong = [place for place, prediction in enumerate(predictions) if prediction.is_wrong]
-    others = [place for place, prediction in enumerate(predictions) if not prediction.is_wrong]
-    return [*sorted(wrong, key=lambda place: -predictions[place].probability), *others]
+    confidence = [prediction.probability if prediction.is_wrong else -1 for prediction in predictions]
+    return sorted(range(len(predictions)), key=lambda place: -confidence[place])
 
 
 def summary(predictions: Sequence[Prediction]) -> str:

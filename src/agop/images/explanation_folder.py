@@ -78,7 +78,7 @@ class ExplanationFolder:
             planned = {MANIFEST, MAPS, PAGE, *(name for names in self._overlays.values() for name in names)}
             self._write_manifest(planned | self._earlier, complete=False)
             self._maps = {name: Spool(self.path / MAPS) for name in self.explainer.methods}
-            self._page = Overview(self.path / PAGE, self.explainer.names)
+            self._page = Overview(self.path / PAGE, self.explainer, self._about["model"])
         prediction = Prediction(
             str(explained.path), self._overlays[explained.path].pop(0), explained.predicted, explained.probability,
             explained.target, self._labels.get(explained.path),
@@ -98,10 +98,7 @@ class ExplanationFolder:
         if not self.predictions:
             raise InputError("none of the files could be read: pass images, or folders of images")
         write_atomically(self.path / MAPS, self._safetensors())
-        explainer = self.explainer
-        self._page.write(
-            self.predictions, skipped, model=self._about["model"], methods=explainer.methods, target=explainer.target
-        )
+        self._page.write(self.predictions, skipped)
         written = {MANIFEST, MAPS, PAGE, *(prediction.picture for prediction in self.predictions)}
         for name in self._earlier - written:
             (self.path / name).unlink(missing_ok=True)
@@ -151,8 +148,8 @@ class ExplanationFolder:
 class Overview:
     """Writes the page: `add` one image at a time, then `write`. Until then, the rows are on disk."""
 
-    def __init__(self, path: Path, names: Sequence[str]) -> None:
-        self.path, self._names, self._templates = path, names, environment(__package__)
+    def __init__(self, path: Path, explainer: Explainer, model: str) -> None:
+        self.path, self._explainer, self._model, self._templates = path, explainer, model, environment(__package__)
         self._rows, self._places = Spool(path), list[tuple[int, int]]()
 
     def add(self, prediction: Prediction, pictures: Sequence[Picture]) -> None:
@@ -161,8 +158,8 @@ class Overview:
             prediction=prediction,
             file=shown(prediction.file),
             address=quote(os.fsencode(prediction.picture)),
-            predicted=shown(class_name(self._names, prediction.predicted)),
-            true_class="" if prediction.label is None else shown(class_name(self._names, prediction.label)),
+            predicted=self._class(prediction.predicted),
+            true_class="" if prediction.label is None else self._class(prediction.label),
             percent=percent(prediction.probability),
             few=has_few_pixels(pictures[0]),
             thumbnails=[data_uri(picture, _SIDE, _QUALITY) for picture in pictures],
@@ -170,15 +167,10 @@ class Overview:
         content = row.encode()
         self._places.append((self._rows.append(content), len(content)))
 
-    def write(
-        self,
-        predictions: Sequence[Prediction],
-        skipped: Sequence[str],
-        *,
-        model: str,
-        methods: Sequence[str],
-        target: int | None,
-    ) -> None:
+    def _class(self, index: int) -> str:
+        return shown(class_name(self._explainer.names, index))
+
+    def write(self, predictions: Sequence[Prediction], skipped: Sequence[str]) -> None:
         """Write the page, with the rows of the predictions in the order of `wrong_first`."""
         from markupsafe import Markup
 
@@ -189,9 +181,9 @@ class Overview:
             rows=rows,
             labelled=any(prediction.label is not None for prediction in predictions),
             summary=summary(predictions),
-            model=shown(model),
-            methods=[shown(method) for method in methods],
-            target=None if target is None else shown(class_name(self._names, target)),
+            model=shown(self._model),
+            methods=[shown(method) for method in self._explainer.methods],
+            target=None if self._explainer.target is None else self._class(self._explainer.target),
             skipped=[shown(message) for message in skipped],
         )
         write_atomically(self.path, (part.encode() for part in parts))

@@ -163,15 +163,13 @@ class ImageFolder(Dataset[tuple[Tensor, int | None, str] | None]):
         if not folder.is_dir():
             raise FileError(f"{folder} is not a folder: pass a folder of images")
         self.folder, self.preprocessing = folder, preprocessing
-        self.classes: list[str] = []
-        self.files: list[tuple[Path, int | None]] = []
-        self._find()
+        self.classes, self.files = self._found()
         if not self.files:
             raise InputError(f"{folder} has no {self._hint.format(folder=folder)}")
 
-    def _find(self) -> None:
-        """Set the classes, and path and label of each image."""
-        self.files = [(path, None) for path in image_files(self.folder)]
+    def _found(self) -> tuple[list[str], list[tuple[Path, int | None]]]:
+        """The classes, and path and label of each image."""
+        return [], [(path, None) for path in image_files(self.folder)]
 
     def __len__(self) -> int:
         return len(self.files)
@@ -247,11 +245,9 @@ class ClassFolders(ImageFolder):
 
     _hint = "images in class folders: put them in {folder}/CLASS/NAME.png"
 
-    def _find(self) -> None:
-        self.classes = class_folders(self.folder)
-        self.files = [
-            (path, index) for index, name in enumerate(self.classes) for path in image_files(self.folder / name)
-        ]
+    def _found(self) -> tuple[list[str], list[tuple[Path, int | None]]]:
+        names = class_folders(self.folder)
+        return names, [(path, index) for index, name in enumerate(names) for path in image_files(self.folder / name)]
 
     def with_classes(self, names: Sequence[str], count: int) -> ClassFolders:
         """The images labelled by `folder_classes`. Raises InputError if one is in a folder that isn't a class."""

@@ -41,21 +41,19 @@ Picture = NDArray[np.uint8]
 def heat(saliency: NDArray[np.floating], top: float | None = None, colours: str = "inferno") -> Picture:
     """Colours (H,W,3) of a map (H,W). `top` is the value of the brightest colour; default: the map's maximum."""
     stops = np.array(COLOUR_MAPS[colours], dtype=np.float64)
-    strength, steps = _strength(saliency, top), np.linspace(0, 1, len(stops))
+    top = float(saliency.max()) if top is None else top
+    strength = np.clip(saliency / top, 0, 1) if top > 0 else np.zeros_like(saliency)
+    steps = np.linspace(0, 1, len(stops))
     return _bytes(np.stack([np.interp(strength, steps, channel) for channel in stops.T], axis=-1))
 
 
 def overlay(
-    picture: Picture,
-    saliency: NDArray[np.floating],
-    top: float | None = None,
-    opacity: float = 1.0,
-    colours: str = "inferno",
+    picture: Picture, strength: NDArray[np.floating], opacity: float = 1.0, colours: str = "inferno"
 ) -> Picture:
-    """Colours of a map (H,W) over its image (H,W,3), which is dimmed to gray. Larger values are more opaque."""
-    cover = opacity * (0.15 + 0.85 * _strength(saliency, top)[..., None])
+    """Colours of a map (H,W) in 0..1 over its image (H,W,3), which is dimmed to gray. Larger values are more opaque."""
+    cover = opacity * (0.15 + 0.85 * strength[..., None])
     gray = picture.mean(axis=-1, keepdims=True) * 0.7
-    return _bytes((1 - cover) * gray + cover * heat(saliency, top, colours))
+    return _bytes((1 - cover) * gray + cover * heat(strength, 1.0, colours))
 
 
 def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence[float] | None = None) -> Picture:
@@ -83,12 +81,6 @@ def signed_picture(values: NDArray[np.floating]) -> Picture:
     extreme = shown.flat[np.abs(shown).argmax()]
     scaled = 0.5 + 0.5 * shown / (extreme or 1)
     return _bytes(255 * np.broadcast_to(scaled, (3, *scaled.shape[1:])).transpose(1, 2, 0))
-
-
-def _strength(saliency: NDArray[np.floating], top: float | None) -> NDArray[np.floating]:
-    """The map divided by `top`, in 0..1; zeros if it isn't above 0."""
-    top = float(saliency.max()) if top is None else top
-    return np.clip(saliency / top, 0, 1) if top > 0 else np.zeros_like(saliency)
 
 
 def _bytes(colours: NDArray[np.floating]) -> Picture:
@@ -195,7 +187,7 @@ def tile(picture: Picture, strength: NDArray[np.floating], colouring: Colouring)
     """
     if colouring.opacity == 1 and max(picture.shape[:2]) < _FEW:
         return heat(strength, 1.0, colouring.colours)
-    return overlay(picture, strength, 1.0, colouring.opacity, colouring.colours)
+    return overlay(picture, strength, colouring.opacity, colouring.colours)
 
 
 def enlarged(picture: Picture) -> Image.Image:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -145,17 +144,10 @@ class Preprocessing:
         unknown = sorted(values.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise FileError(f"preprocessing has unknown fields ({', '.join(unknown)[:80]}): upgrade agop")
-        kinds: dict[str, Callable[[Any], Any]] = {
-            "size": index, "resize": index, "mean": float, "std": float, "gray": bool, "interpolation": str,
-        }  # fmt: skip
-        given: dict[str, Any] = {}
+        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         try:
-            for name, value in values.items():
-                if value is not None:
-                    several = isinstance(value, list | tuple)
-                    given[name] = tuple(map(kinds[name], value)) if several else kinds[name](value)
             return cls(**given)
-        except (InputError, TypeError, ValueError, OverflowError) as error:
+        except (InputError, TypeError, AttributeError, OverflowError) as error:
             raise FileError(f"preprocessing is invalid: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:

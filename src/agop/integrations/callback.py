@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch.distributed as dist
 from torch import nn
 
 from agop.errors import FileError, InputError, NoSamplesError, warn
@@ -16,24 +15,12 @@ from agop.processes import rank_and_world_size
 State = dict[str, Any]
 
 
-def all_rank_states(hook: AGOPTrainingHook) -> list[State]:
-    """State of each rank's hook. A collective call.
-
-    Not their sum: a float64 sum in another order differs in its last bit.
-    """
-    _, count = rank_and_world_size()
-    states: list[Any] = [hook.state_dict()] * count
-    if count > 1:
-        dist.all_gather_object(states, states[0])
-    return states
-
-
 def state_for_this_rank(states: list[State]) -> State:
     """State of this rank. If the number of ranks has changed, rank 0 gets the sum and the others start at zero."""
     rank, count = rank_and_world_size()
     if count == len(states):
         return states[rank]
-    sums = Accumulator(states[0]["sums"]["per_class"], states[0]["sums"].get("rank", 0))
+    sums = Accumulator(states[0]["sums"]["per_class"], states[0]["sums"]["rank"])
     for state in states if rank == 0 else []:
         sums = sums.merge(Accumulator.from_state(state["sums"]))
     seen = sum(state["seen"] for state in states) if rank == 0 else 0

@@ -392,11 +392,6 @@ class CaptumMethod(Method):
 
     def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
         """Maps (N,H,W) at the size of the images."""
-        if attribution.shape != images.shape:
-            raise ModelError(
-                f"{self.name}: Captum's attribution has shape {tuple(attribution.shape)}, the images "
-                f"{tuple(images.shape)}: choose another layer or attribution"
-            )
         return sum_channels(attribution)
 
 

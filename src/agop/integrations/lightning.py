@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from agop.errors import InputError, MissingExtraError, ModelError, warn
-from agop.integrations.callback import TrainingCallback, all_rank_states, state_for_this_rank
+from agop.integrations.callback import TrainingCallback, state_for_this_rank
 from agop.prior.collect import images_and_labels
 from agop.prior.hook import AGOPTrainingHook
+from agop.processes import gathered
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")
@@ -152,7 +153,8 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
         if self._hook is None:
             # Not {}, which Lightning doesn't save: its tuner restores a checkpoint from before the hook exists.
             return self._loaded or {"ranks": []}
-        return {"ranks": all_rank_states(self._hook)}
+        # Not their sum: a float64 sum in another order differs in its last bit.
+        return {"ranks": gathered(self._hook.state_dict())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the state in fit. A checkpoint loaded for Trainer.test changes nothing."""

@@ -17,9 +17,9 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from agop.errors import InputError, MissingExtraError, ModelError, warn
-from agop.integrations.callback import State, TrainingCallback, all_rank_states, state_for_this_rank
+from agop.integrations.callback import State, TrainingCallback, state_for_this_rank
 from agop.prior.hook import AGOPTrainingHook
-from agop.processes import rank_and_world_size
+from agop.processes import gathered, rank_and_world_size
 
 try:
     from transformers.trainer_callback import ExportableState, TrainerCallback
@@ -158,7 +158,7 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
         would leave it waiting for the others, so it contains this rank's state alone.
         """
         if due and self._hook is not None:
-            self._gathered = self._hook.steps, all_rank_states(self._hook)
+            self._gathered = self._hook.steps, gathered(self._hook.state_dict())
         # With two such callbacks, the trainer would append their states to those of the previous checkpoint.
         name = type(self).__name__
         if isinstance(state.stateful_callbacks.get(name), list):

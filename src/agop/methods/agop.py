@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from agop.errors import InputError, LayerError, PriorError
 from agop.methods.base import Job, Method, edges, product, sum_channels
-from agop.methods.cam import mean_gradient, weighted_maps
+from agop.methods.cam import GradCAM
 from agop.methods.gradients import ReferenceMethod, Vanilla
 from agop.model.layers import COARSE_BELOW, Layer, default_layer, layer_candidates, map_size, named_layer, patch_outputs
 from agop.model.probe import Probe, at_least_float32
@@ -123,7 +123,7 @@ class AGOPMethod(ReferenceMethod):
 
     def _class_map(self, job: Job) -> Tensor | None:
         """GradCAM's maps; 1 for an image without evidence."""
-        maps = weighted_maps(job, self.layer, mean_gradient)
+        maps = GradCAM(self.layer).maps(job)
         largest = maps.amax(dim=(1, 2), keepdim=True)
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
 

@@ -134,8 +134,7 @@ def emd(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
 
 def _shares(pixels: Tensor) -> Floats:
     """Shares (P,) of a map (h,w) in its sum."""
-    shares: Floats = (pixels / pixels.sum()).flatten().cpu().numpy()
-    return shares
+    return np.asarray((pixels / pixels.sum()).flatten().cpu())
 
 
 @lru_cache(maxsize=4)

@@ -91,9 +91,7 @@ def _frozen_copy(model: nn.Module) -> nn.Module:
         raise ModelError(f"the model can't be copied, use it without prepare(): {error}") from error
     for module in frozen.modules():
         module.training = False
-    for parameter in frozen.parameters():
-        parameter.requires_grad_(False)
-        parameter.grad = None
+    frozen.requires_grad_(False).zero_grad()
     return frozen
 
 

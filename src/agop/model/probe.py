@@ -29,20 +29,14 @@ from agop.model.outputs import (
     selection,
     target_indices,
 )
-from agop.model.state import (
-    Parts,
-    RandomState,
-    SavedBuffers,
-    drawn_by,
-    refuse_sharded,
-    undisturbed,
-    unwrapped,
-)
+from agop.model.state import Parts, RandomState, SavedBuffers, drawn_by, refuse_sharded, undisturbed, unwrapped
 
 if TYPE_CHECKING:
     from agop.model.layers import PatchLayer
 
 Outputs = dict[nn.Module, Any]
+_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
+_LOCKS_LOCK = Lock()
 # Default number of input values per pass, and of images. Larger passes weren't faster on a CPU; with 16,384 images of
 # 8×8 pixels per pass, maps took up to 1.8 times as long.
 _VALUES_PER_PASS, _IMAGES_PER_PASS = {"cpu": 2**20}, {"cpu": 2**12}
@@ -107,7 +101,9 @@ def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
             "the model's parameters were created under torch.inference_mode() and have no gradients: "
             "build or load the model outside of it"
         )
-    with _lock_of(model), undisturbed(parts) as buffers, ExitStack() as bypasses:
+    with _LOCKS_LOCK:
+        lock = _LOCKS.setdefault(model, RLock())
+    with lock, undisturbed(parts) as buffers, ExitStack() as bypasses:
         probe = Probe(model, parts, LogitSource(parts.modules, bypasses), buffers, output)
         before = RandomState(parts.parameters)
         try:
@@ -116,15 +112,6 @@ def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
             changed = before.changed()
             if changed:
                 before.restore(changed & probe.drawn(parts.parameters))
-
-
-_LOCKS: WeakKeyDictionary[nn.Module, RLock] = WeakKeyDictionary()
-_LOCKS_LOCK = Lock()
-
-
-def _lock_of(model: nn.Module) -> RLock:
-    with _LOCKS_LOCK:
-        return _LOCKS.setdefault(model, RLock())
 
 
 class Probe:

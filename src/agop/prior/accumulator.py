@@ -33,9 +33,9 @@ class Accumulator:
     Counts are whole numbers unless `weigh` was called. With per_class each class is a group, else all samples are one
     group. An empty accumulator has no shape yet and is the identity of `merge`. `skipped` samples had no finite
     gradient. `labels` (K,) counts the labels of each class, of samples that count and others, of which the model
-    classified `correct` correctly. `patches` (G,D,D) are
-    the sums of the patch matrix of `layer`, `moments` (2,C,H,W) the sums of the images and of their squares; both are
-    None unless all samples have them. With a rank there is a `sketch` of the gradients.
+    classified `correct` correctly. `patches` (G,D,D) are the sums of the patch matrix of `layer`, `moments` (2,C,H,W)
+    the sums of the images and of their squares; both are None unless all samples have them. With a rank there is a
+    `sketch` of the gradients.
     """
 
     def __init__(self, per_class: bool = False, rank: int = 0) -> None:
@@ -236,7 +236,7 @@ class Accumulator:
             setattr(self, name, None if state[name] is None else state[name].clone())
         self.counts = None if self.counts is None else self.counts.to("cpu", torch.float64)
         if self.sketch is not None:
-            self.sketch.load_state_dict(state["sketch"])
+            self.sketch = Sketch.of(self.rank, [state["sketch"]["rows"]])
 
     def _sums_for(self, classes: int, shape: torch.Size, device: torch.device) -> tuple[Tensor, Tensor]:
         """The sums and counts to add to, on the device. Created on first use; raises if the shape differs."""
@@ -388,12 +388,6 @@ class Sketch:
         """The state as tensors and numbers only."""
         buffer = None if self._buffer is None else self._buffer[: self._used].detach().cpu().clone()
         return {"rank": self.rank, "rows": buffer}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a `state_dict`."""
-        self._buffer, self._used = None, 0
-        if state["rows"] is not None:
-            self.update(state["rows"])
 
 
 def _shrunk(rows: Tensor, rank: int) -> Tensor:

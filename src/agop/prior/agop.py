@@ -384,12 +384,9 @@ class AGOP:
             )
         if values.pop(_CHECKSUM, None) != _checksum(tensors, values):
             raise FileError(f"{path} is a corrupt AGOP file (its content doesn't match its checksum): make it again")
-        # Files of earlier versions may have training images, `references`: they are ignored.
-        known = {name: tensors.get(name) for name in _TENSORS}
         provenance = Provenance.from_dict(values)
-        if not _are_consistent(known, provenance.count or 0):
-            raise FileError(f"{path} is a corrupt AGOP file (its tensors don't match each other): make it again")
-        return cls(count=provenance.count, provenance=provenance, **known)  # type: ignore[arg-type]
+        known: dict[str, Any] = {name: tensors.get(name) for name in _TENSORS}
+        return cls(count=provenance.count or 0, provenance=provenance, **known)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.diagonal.shape))
@@ -428,15 +425,3 @@ def _checksum(tensors: Tensors, values: dict[str, Any]) -> str:
         # As bytes, because NumPy doesn't have all of torch's dtypes.
         digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
-
-
-def _are_consistent(tensors: dict[str, Tensor | None], count: int) -> bool:
-    """True if the tensors can belong to one AGOP. They may not if it was made by hand."""
-    diagonal, by_class, counts = (tensors[name] for name in _TENSORS[:3])
-    if count <= 0 or diagonal is None or diagonal.ndim != 3 or (by_class is None) != (counts is None):
-        return False
-    if by_class is not None and counts is not None and by_class.shape[:1] != counts.shape:
-        return False
-    images = (by_class, tensors["sketch"], tensors["image_moments"])
-    matching = all(values is None or values.shape[1:] == diagonal.shape for values in images)
-    return matching and bool((diagonal >= 0).all() & diagonal.isfinite().all())

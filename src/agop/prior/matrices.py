@@ -39,8 +39,7 @@ def square_root(matrix: NDArray[Any]) -> Array:
     """R (D,D) with RᵀR = S, for a patch matrix S."""
     values, vectors = np.linalg.eigh(matrix)
     # Rounding may make the smallest eigenvalues negative.
-    root: Array = np.sqrt(values.clip(0))[:, None] * vectors.T
-    return root
+    return np.asarray(np.sqrt(values.clip(0))[:, None] * vectors.T)
 
 
 def _eigenvectors(rows: Array, shape: tuple[int, ...], count: int, trace: float | None = None) -> Eigenvectors:

@@ -290,13 +290,13 @@ SCRIPT = "<script>document.title='gone'</script>"
 PICTURES = [np.zeros((8, 8, 3), np.uint8), np.full((8, 8, 3), 90, np.uint8)]
 
 
-def write_page(folder, predictions, names=("cat", "dog"), pictures=PICTURES, **options):
-    page = Overview(folder / "index.html", names)
+def write_page(
+    folder, predictions, names=("cat", "dog"), pictures=PICTURES, skipped=(), model="m", methods=("vanilla",), **more
+):
+    page = Overview(folder / "index.html", Explainer(None, methods, None, names=names, **more), model)
     for prediction in predictions:
         page.add(prediction, pictures)
-    page.write(
-        predictions, options.pop("skipped", []), **({"model": "m", "methods": ["vanilla"], "target": None} | options)
-    )
+    page.write(predictions, skipped)
     return (folder / "index.html").read_text()
 
 

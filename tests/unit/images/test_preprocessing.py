@@ -115,16 +115,15 @@ def test_from_dict_inverts_to_dict_also_after_json(preprocessing):
     [
         ({"colour": "red"}, r"unknown fields \(colour\): upgrade agop"),
         ({"size": [8]}, "size has 1 values: give 2"),
-        ({"size": [8.0, 8.0]}, "preprocessing is invalid: 'float' object"),
         ({"size": [0, 8]}, "size is 0x8: it must be above 0"),
         ({"mean": 0.5}, "preprocessing is invalid"),
         ({"mean": [0.1, 0.2]}, "mean has 2 values: give 1 or 3"),
-        ({"std": ["one"]}, "preprocessing is invalid: could not convert string to float"),
-        ({"resize": "256"}, "preprocessing is invalid: 'str' object"),
+        ({"std": ["one"]}, "preprocessing is invalid: must be real number, not str"),
+        ({"resize": "256"}, "preprocessing is invalid: '<=' not supported between instances of 'str'"),
         ({"resize": 0}, "resize is 0"),
         ({"resize": [3, 0]}, "resize is 3x0"),
         ({"interpolation": "smooth"}, "interpolation is 'smooth': give one of nearest"),
-        ({"interpolation": None, "std": [float("nan")]}, "std is nan: give finite numbers"),
+        ({"std": [float("nan")]}, "std is nan: give finite numbers"),
     ],
 )
 def test_invalid_recorded_values_raise_file_error(values, message):

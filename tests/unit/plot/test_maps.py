@@ -45,7 +45,7 @@ def test_compare_draws_each_map_on_its_own_clipped_scale(percentile):
 
 def test_compare_draws_transparent_maps_over_their_images():
     figure = agop.plot.compare([IMAGE], {"own": MAP[None]}, opacity=0.6, colours="viridis")
-    expected = map_over_image(PICTURE, MAP, top_value(MAP, 98), 0.6, "viridis")
+    expected = map_over_image(PICTURE, np.minimum(MAP / top_value(MAP, 98), 1), 0.6, "viridis")
     assert np.array_equal(pixels(figure.axes[1]), expected)
     colours = colour_bar(figure)._colorbar.mappable.to_rgba([0, 1], bytes=True)[:, :3]
     assert colours.tolist() == heat(np.array([[0.0, 1.0]]), 1.0, "viridis")[0].tolist()
@@ -121,7 +121,7 @@ def test_overlay_draws_the_map_over_its_image_with_a_bar_up_to_its_top_value(per
     axes, bar = figure.axes
     top = top_value(5 * MAP, percentile)
     assert (top < 5 * MAP.max()) == (percentile < 100)
-    assert np.array_equal(pixels(axes), map_over_image(PICTURE, 5 * MAP, top, 0.7))
+    assert np.array_equal(pixels(axes), map_over_image(PICTURE, np.minimum(5 * MAP / top, 1), 0.7))
     assert outline_length(axes) == edges(MASK)
     assert bar.get_ylim() == (0, top)
     assert bar._colorbar.extend == ("max" if percentile < 100 else "neither")
@@ -131,7 +131,7 @@ def test_overlay_draws_the_map_over_its_image_with_a_bar_up_to_its_top_value(per
 
 def test_overlay_on_the_common_scale_shows_shares():
     figure = agop.plot.overlay(IMAGE, MAP, scale="common", percentile=100)
-    assert np.array_equal(pixels(figure.axes[0]), map_over_image(PICTURE, np.sqrt(MAP)))
+    assert np.array_equal(pixels(figure.axes[0]), map_over_image(PICTURE, np.sqrt(MAP / MAP.max())))
     assert colour_bar(figure).get_ylim() == pytest.approx((0, MAP.max() / MAP.sum()))
     assert colour_bar(figure).get_ylabel() == "share of the map"
 

@@ -1,4 +1,4 @@
-"""Figures of a prior and of a training: filters, eigenimages and convergence."""
+"""Figures of a prior and of a training: filters and convergence."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tests.report_runs import write_convergence
 
 
 def fitted(model, shape=(3, 12, 12), **options):
-    return agop.fit(model, [zoo.images(9, shape=shape)], only_correct=False, progress=False, rank=5, **options)
+    return agop.fit(model, [zoo.images(9, shape=shape)], only_correct=False, progress=False, **options)
 
 
 def picture(vector):
@@ -47,24 +47,11 @@ def test_filters_of_a_prepared_model_and_of_groups_are_those_of_the_model():
         assert np.abs(pixels(axes).astype(float) - pixels(other)).max() <= 1
 
 
-def test_eigenimages_are_the_eigenvectors_of_the_sketch():
-    prior = fitted(agop.bench.networks.CNN8by8(), (1, 8, 8))
-    rows = prior.sketch.double().flatten(1)
-    values, vectors = torch.linalg.eigh(rows.T @ rows / prior.count)
-    figure = agop.plot.eigenimages(prior, count=2)
-    shares = values.flip(0) / prior.diagonal.sum()
-    assert [axes.get_title() for axes in figure.axes] == [f"{100 * float(share):.2g} %" for share in shares[:2]]
-    expected = picture(vectors[:, -1].reshape(1, 8, 8))
-    assert np.abs(pixels(figure.axes[0]).astype(float) - expected).max() <= 1
-
-
 def test_missing_parts_raise():
     model = zoo.build("plain")
     bare = agop.fit(model, [zoo.images()], only_correct=False, progress=False, patches=False)
     with pytest.raises(PriorError, match="no patch matrix: make one"):
         agop.plot.filters(bare, model)
-    with pytest.raises(PriorError, match="no sketch: make one"):
-        agop.plot.eigenimages(bare)
     with pytest.raises(InputError, match="count is 0"):
         agop.plot.filters(fitted(model), model, count=0)
     attention = zoo.build("attention")

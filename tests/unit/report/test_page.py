@@ -15,6 +15,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import agop
+from agop.images.overlays import signed_picture
+from agop.prior.matrices import sketch_eigenvectors
 from tests import zoo
 from tests.command import error_of
 from tests.drawn_figures import pixels
@@ -266,13 +268,13 @@ def add_prior(cell, prior, model=None):
         save_file(model.state_dict(), cell / "checkpoint.safetensors")
 
 
-def assert_shows(text, figure):
-    """The page's eigenvectors have the pictures and the shares of the figure."""
+def assert_shows(text, shares, pictures):
+    """The page's eigenvectors have these shares and pictures."""
     section = text[text.index('id="eigenvectors"') :].split("</section>")[0]
     panels = re.findall(r'<img[^>]*src="data:image/\w+;base64,([^"]*)".*?<figcaption>(.*?)<', section, re.DOTALL)
-    assert [share for _, share in panels] == [axes.get_title() for axes in figure.axes]
-    for (content, _), axes in zip(panels, figure.axes, strict=True):
-        assert np.array_equal(Image.open(io.BytesIO(base64.b64decode(content))), pixels(axes))
+    assert [share for _, share in panels] == shares
+    for (content, _), picture in zip(panels, pictures, strict=True):
+        assert np.array_equal(Image.open(io.BytesIO(base64.b64decode(content))), picture)
 
 
 def test_filters_are_those_of_the_first_cell(tmp_path):
@@ -283,7 +285,8 @@ def test_filters_are_those_of_the_first_cell(tmp_path):
         add_prior(tmp_path / name, prior, model)
     text = report(tmp_path, "html")
     assert "What the first layer looks for" in text
-    assert_shows(text, agop.plot.filters(prior, model, count=6))
+    figure = agop.plot.filters(prior, model, count=6)
+    assert_shows(text, [axes.get_title() for axes in figure.axes], map(pixels, figure.axes))
 
 
 def test_eigenimages_need_no_weights_and_come_with_the_residual_share(tmp_path):
@@ -291,7 +294,8 @@ def test_eigenimages_need_no_weights_and_come_with_the_residual_share(tmp_path):
     prior = fitted(agop.bench.CNN8by8(), (1, 8, 8), rank=5)
     add_prior(tmp_path / "cells" / "my scans-given-000", prior)
     text = report(tmp_path, "html")
-    assert_shows(text, agop.plot.eigenimages(prior))
+    eigenvectors = sketch_eigenvectors(prior.sketch.numpy(), prior.count, prior.diagonal.numpy(), 6)
+    assert_shows(text, eigenvectors.percents, map(signed_picture, eigenvectors.vectors))
     assert f"residual share {100 * prior.residual_share:.3g} %" in text
     assert "What the first layer looks for" not in text
 

@@ -86,8 +86,7 @@ class Release:
 
     def image(self, sample: OfficialSample, size: int) -> NDArray[np.uint8]:
         """The sample's image (size,size,3), squeezed to a square with antialiasing."""
-        image = self._image(sample)
-        return np.array(image.resize((size, size), Image.Resampling.BILINEAR))
+        return np.array(self._image(sample).resize((size, size), Image.Resampling.BILINEAR))
 
     def masks(self, sample: OfficialSample) -> dict[str, Mask]:
         """The masks "all_objects", "single_object" and, if there's a mask image, "dominant", each (H,W).
@@ -364,12 +363,10 @@ def object_indices(mask_image: NDArray[np.uint8], colours: NDArray[np.float64]) 
     unknown = counts[distances.min(axis=1) > _MAX_DISTANCE].sum()
     if unknown > _MAX_UNKNOWN_SHARE * counts[nearest >= 0].sum():
         raise ValueError("the mask image has colours that no object of its scene has")
-    indices: NDArray[np.int64] = nearest[np.searchsorted(values, packed)]
-    return indices
+    return np.asarray(nearest[np.searchsorted(values, packed)])
 
 
 def _linear(srgb: NDArray[np.generic]) -> NDArray[np.float64]:
     """Linear light in [0,1] from sRGB values in [0,255]."""
     share = srgb.astype(np.float64) / 255
-    light: NDArray[np.float64] = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    return light
+    return np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
