@@ -208,40 +208,12 @@ def create(name: str) -> Method:
 
 
 def runnable(prior: AGOP | None, *, with_references: bool = False) -> list[str]:
-    """Names of the methods that can run with this prior, or without one.
-
-    Args:
-        prior: The AGOP of the model, or None.
-        with_references: True if reference images will be passed.
-
-    Returns:
-        A list of names, in the order of `names`.
-
-    Example:
-        >>> "agop" in agop.methods.runnable(None)
-        False
-    """
+    """Names of the methods that can run with this prior, or without one, and with reference images if some are passed."""
     return [name for name in names() if lacking(name, prior, with_references=with_references) is None]
 
 
 def lacking(name: str, prior: AGOP | None, *, with_references: bool = False) -> str | None:
-    """Why the method can't run with this prior, or without one, if there is a reason.
-
-    Args:
-        name: A name as for `get`.
-        prior: The AGOP of the model, or None.
-        with_references: True if reference images will be passed.
-
-    Returns:
-        The reason, or None for a method that can run.
-
-    Raises:
-        UnknownNameError: If there is no such method.
-
-    Example:
-        >>> agop.methods.lacking("agop", None)
-        'there is no AGOP file'
-    """
+    """Why the method can't run with this prior, or without one; None for a method that can run."""
     method = get(name)
     from_prior = method.needs_references and not with_references
     if prior is None:
@@ -253,35 +225,13 @@ def lacking(name: str, prior: AGOP | None, *, with_references: bool = False) -> 
 
 
 def descriptions(of: Iterable[str]) -> dict[str, str]:
-    """The first docstring line of each of these methods, by name, without variants and controls.
-
-    Args:
-        of: Names of methods.
-
-    Returns:
-        A dict from names to lines.
-
-    Example:
-        >>> agop.methods.descriptions(["random", "vanilla@x"])
-        {'random': 'Uniform noise, a baseline.'}
-    """
+    """The first docstring line of each of these methods, by name, without variants and controls."""
     plain = (name for name in of if name in registry.plugins or (":" in name and "@" not in name))
     return {name: (get(name).__doc__ or name).strip().splitlines()[0] for name in plain}
 
 
 def is_own(name: str) -> bool:
-    """True if the name is package.module:NAME of the user's own code.
-
-    Args:
-        name: A name as for `get`, also with options.
-
-    Returns:
-        A bool. Nothing is imported from the user's code.
-
-    Example:
-        >>> agop.methods.is_own("my_package.methods:Brightness")
-        True
-    """
+    """True if the name is package.module:NAME of the user's own code, from which nothing is imported."""
     base, _ = split_options(name)
     module, _, own = base.partition(":")
     return bool(module and own) and base not in registry.plugins and _library(module) is None

@@ -22,15 +22,7 @@ def names() -> list[str]:
 
 
 def default_names() -> list[str]:
-    """Names of the metrics that need no optional dependency.
-
-    Returns:
-        A list of names, in the order of `names`.
-
-    Example:
-        >>> "emd" in agop.metrics.default_names()
-        False
-    """
+    """Names of the metrics that need no optional dependency."""
     return [name for name in names() if get(name).extra is None]
 
 
