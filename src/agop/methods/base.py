@@ -208,7 +208,7 @@ def create(name: str) -> Method:
 
 
 def runnable(prior: AGOP | None, *, with_references: bool = False) -> list[str]:
-    """Names of the methods that can run with this prior, or without one, and with reference images if some are passed."""
+    """Names of the methods that can run with this prior, or without one."""
     return [name for name in names() if lacking(name, prior, with_references=with_references) is None]
 
 
