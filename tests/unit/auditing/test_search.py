@@ -22,7 +22,7 @@ from agop.auditing.candidates import (
     windows_in_images,
 )  # fmt: skip
 from agop.auditing.data import Predictions, Split
-from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, separations, shared_rule
+from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, p_uniform, separations, shared_rule
 from agop.auditing.interventions import Colour, Remove, Transplant, TransplantElsewhere, patch_index
 from agop.auditing.regions import (
     Box,
@@ -36,7 +36,7 @@ from agop.auditing.regions import (
     smoothed,
 )
 from agop.auditing.search import has_groups_of_another, may_be_the_object
-from agop.auditing.tests import Screening, Trial, screen, trial_on, variety, without_absences
+from agop.auditing.tests import Screening, Trial, p_more_often, screen, trial_on, variety, without_absences
 from agop.evaluation.select import Priors
 from agop.model.probe import probing
 from agop.prior.agop import AGOP
@@ -187,10 +187,19 @@ def test_groups_are_those_of_otsu(clusters, offset):
     assert float(separations(torch.stack([noise(0, len(values)), values], dim=1))[1]) == pytest.approx(separation)
 
 
+@pytest.mark.parametrize("count", [10, 50, 100])
+@pytest.mark.parametrize(
+    "shape", [torch.clone, torch.exp, lambda values: values.clamp_min(0), lambda values: values.clamp_min(0.7)]
+)
+def test_values_of_one_group_rarely_form_two_also_if_they_are_skewed_or_clipped(count, shape):
+    values = shape(noise(1, 1000, count))
+    ps = torch.tensor([Groups.of(row).p for row in values])
+    assert (ps < 0.05).sum() <= 78  # 5 % of 1000, plus four standard errors
+    assert (ps < 0.005).sum() <= 14
+
+
 @pytest.mark.parametrize("count", [10, 40, 100])
-def test_normal_values_rarely_form_groups_and_two_clusters_do(count):
-    normal = [Groups.of(sample(seed, (count, 0))).p for seed in range(200)]
-    assert sum(p < 0.05 for p in normal) <= 24  # 5 % of 200, plus four standard errors
+def test_two_clusters_form_groups(count):
     clusters = [Groups.of(sample(seed, (count - count // 2, 0), (count // 2, 12))).p for seed in range(20)]
     assert max(clusters) < (1e-3 if count > 10 else 1e-2)  # ten uniform values have D 11 or more in one case of 1000
 
@@ -205,8 +214,7 @@ def test_equal_values_have_no_groups():
 def test_small_p_values_of_uniform_values_are_as_rare_as_they_say(count):
     """The separation of uniform values has a long upper tail."""
     values = torch.rand(count, 20_000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    high = torch.zeros(count, dtype=torch.bool)
-    ps = [Groups(high, separation, 1.0, 0.0).p for separation in separations(values).topk(400).values.tolist()]
+    ps = [p_uniform(separation, count) for separation in separations(values).topk(400).values.tolist()]
     assert sum(p <= 0.01 for p in ps) <= 300
     assert 5 <= sum(p <= 0.001 for p in ps) <= 40
 
@@ -412,6 +420,16 @@ SIZE = (6, 6)
 PIXEL = SwapCandidate(REGION, 1, "scan", Transplant(Box(1, 1, 2, 2).region(SIZE)))
 
 
+class FirstPixel(Transplant):
+    """Its statistic is the pixel itself."""
+
+    def __init__(self):
+        super().__init__(torch.ones(1, 1, dtype=torch.bool))
+
+    def statistics(self, images):
+        return images[:, :, 0, 0]
+
+
 class OnePixel(nn.Module):
     """P(class 1) rises with one pixel."""
 
@@ -442,6 +460,20 @@ def test_what_was_found_before_stays_in_all_responses(one_pixel):
     """With the only pixel that matters kept, nothing responds."""
     screening = screen(one_pixel, PIXEL, 12, generator(), Rule(None, True), PIXEL.region)
     assert screening.responses.abs().max() == 0
+
+
+def test_few_images_of_other_classes_are_not_counted_twice():
+    """In the first pixel of noise, the class has no larger share of bright images than others."""
+    small, candidate = 0, replace(PIXEL, swap=FirstPixel())
+    for seed in range(200):
+        images = random(72, 1, 1, 1, seed=seed)
+        predictions = without_model(split_of(images, (torch.arange(len(images)) < 60).long()))
+        rule, statistics = Rule(torch.ones(1).double(), True), candidate.statistics(images[:60]).double()
+        contains, groups = rule.split(noise(0, 60), statistics)
+        members = torch.arange(60)
+        screening = Screening(candidate, predictions, members, noise(0, 60), rule, contains, groups, members[:4])
+        small += p_more_often(screening, generator()) < 0.05
+    assert small <= 22  # 5 % of 200, plus four standard errors
 
 
 @pytest.mark.parametrize(("tests", "donors"), [(1, 5), (10, 5), (10, 50), (100, 50), (20, 1)])
