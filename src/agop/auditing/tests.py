@@ -158,7 +158,7 @@ def run_test(
     p_share = p_more_often(screening, generator)
     pairs = predictions.pairs(first.candidate.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
     trial = trial_on(pairs, first, screening, p_share, generator)
-    if trial.p >= THRESHOLDS.level:
+    if trial.p >= THRESHOLDS.close:
         return trial
     return replace(trial, moved=share_that_moved(screening), variety=variety(screening))
 

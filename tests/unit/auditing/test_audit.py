@@ -92,7 +92,7 @@ def test_planted_patch_is_found(planted, cheating):
     low, high = finding.interval
     assert finding.control < low < finding.effect < high
     assert finding.prevalence == pytest.approx(0.7, abs=0.15)
-    for words in ("region at the lower left", "class =pole", "no longer recognised"):
+    for words in ("region at the bottom left", "class =pole", "no longer recognised"):
         assert words in finding.sentence
     # If images without the pattern aren't recognised, it may be the object itself.
     recognised = cheating(finding.ranked).argmax(dim=1) == shortcuts.PLANTED
@@ -135,6 +135,30 @@ def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
     assert all(row["p"] >= 0.05 for row in clean.table if row["stage"] == "test")
 
 
+def test_all_rows_of_the_table_have_the_same_keys(planted, clean):
+    assert len({frozenset(row) for row in (*planted.table, *clean.table)}) == 1
+    for row in (*planted.table, *clean.table):
+        assert (row["effect"] is None) <= (row["p"] in (None, 1))
+
+
+@pytest.mark.slow
+def test_what_more_images_may_decide_is_listed(cheating, images):
+    """With 20 of 120 images of each class, the patch is hardly significant, or not."""
+    audits = [agop.audit(cheating, *images, per_class=20, progress=False, seed=seed) for seed in range(6)]
+    close = [line for audit in audits for line in audit.close]
+    assert close
+    for audit in audits:
+        assert len(audit.close) == sum(0.05 <= (row["p"] or 0) < 0.2 for row in audit.table)
+        assert all(line in audit.summary() for line in audit.close)
+    assert "Close: A " in close[0]
+    assert "More than 20 images of the class may decide: per_class=40." in close[0]
+
+
+def test_by_default_more_than_200_images_of_a_class_are_used(honest):
+    images, labels = shortcuts.drawn(660, 0.0)
+    assert agop.audit(honest, images, labels, progress=False).images == 660
+
+
 def test_same_seed_gives_the_same_audit(clean, honest):
     again = audited(honest, shortcuts.drawn(360, 0.0))
     assert shortcuts.without_times(again) == shortcuts.without_times(clean)
@@ -159,6 +183,14 @@ def test_model_at_chance_is_reported_first_without_findings():
     assert (audit.findings, audit.table) == ((), ())
     assert audit.selection is audit.reliance is None
     assert "hardly better than chance" in audit.summary().splitlines()[0]
+
+
+def test_swapped_class_folders_are_named(honest):
+    images, labels = shortcuts.drawn(180, 0.0)
+    keep = labels < 2
+    audit = agop.audit(honest, images[keep], 1 - labels[keep], progress=False)
+    assert audit.at_chance
+    assert "far below chance: nothing was tried; are the class folders swapped?" in audit.notes[0]
 
 
 def test_model_that_always_predicts_the_largest_class_is_at_chance():
@@ -381,7 +413,7 @@ def test_saved_audit_holds_the_findings(planted, saved):
     assert finding.sentence in planted._repr_html_()
     assert values["selection"] == planted.selection.to_dict()
     assert values["reliance"] == planted.reliance.to_dict()
-    for sentence in (planted.selection.recommendation, planted.reliance.consistency.sentence):
+    for sentence in (planted.selection.recommendation, *planted.reliance.shared.sentences(NAMES)):
         assert sentence in planted.summary()
         assert html.escape(sentence, quote=False).replace("'", "&#39;") in page
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from agop.auditing.audit import NEW, REDUCED, REMOVED, STRONGER, UNCHANGED, detectable, verdict
+from agop.auditing.audit import NEW, REDUCED, REMOVED, STRONGER, UNCHANGED, UNCLEAR, detectable, verdict
 from agop.auditing.candidates import (
     COLOUR,
     PATCH,
@@ -22,6 +22,7 @@ from agop.auditing.candidates import (
     windows_in_images,
 )  # fmt: skip
 from agop.auditing.data import Predictions, Split
+from agop.auditing.findings import subject_in_words
 from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, p_uniform, separations, shared_rule
 from agop.auditing.interventions import Colour, Remove, Transplant, TransplantElsewhere, patch_index
 from agop.auditing.regions import (
@@ -31,7 +32,6 @@ from agop.auditing.regions import (
     extent,
     grown,
     overlap,
-    place_in_words,
     share_alike,
     smoothed,
 )
@@ -89,10 +89,12 @@ def test_boxes():
 
 
 @pytest.mark.parametrize(
-    ("box", "words"), [(Box(0, 0, 4, 4), "upper left"), (Box(24, 12, 28, 16), "lower"), (Box(12, 12, 16, 16), "centre")]
-)
-def test_place_in_words(box, words):
-    assert place_in_words(box, (28, 28)) == words
+    ("box", "words"),
+    [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom edge"), (Box(4, 4, 8, 8), "centre"),
+     (Box(4, 8, 8, 12), "right edge"), (Box(0, 4, 3, 8), "top edge")],
+)  # fmt: skip
+def test_place_of_a_region_in_words(box, words):
+    assert subject_in_words(region(box=box)) == f"A {box.height}×{box.width} region at the {words}"
 
 
 def test_extent_is_that_of_the_pattern_not_of_the_core():
@@ -561,15 +563,19 @@ def test_patches_that_move_are_one_if_they_look_alike(same, left):
 
 
 @pytest.mark.parametrize(
-    ("difference", "before", "after", "expected"),
+    ("difference", "error", "before", "after", "expected"),
     [
-        (-0.6, 0.6, 0.0, REMOVED),
-        (-0.3, 0.6, 0.3, REDUCED),
-        (0.01, 0.6, 0.61, UNCHANGED),
-        (0.045, 0.6, 0.645, UNCHANGED),  # certain, but too small to matter
-        (0.3, 0.3, 0.6, STRONGER),
-        (0.6, 0.0, 0.6, NEW),
+        (-0.6, 0.02, 0.6, 0.0, REMOVED),
+        (-0.3, 0.02, 0.6, 0.3, REDUCED),
+        (0.01, 0.01, 0.6, 0.61, UNCHANGED),
+        (0.045, 0.002, 0.6, 0.645, UNCHANGED),  # certain, but too small to matter
+        (0.045, 0.02, 0.6, 0.645, UNCLEAR),  # up to 0.085
+        (-0.5, 0.32, 0.6, 0.1, UNCLEAR),
+        (-0.5, math.inf, 0.6, 0.1, UNCLEAR),  # a single donor
+        (0.3, 0.02, 0.3, 0.6, STRONGER),
+        (0.6, 0.02, 0.0, 0.6, NEW),
     ],
 )
-def test_verdicts(difference, before, after, expected):
-    assert verdict(Mean(difference, 0.02, 100), Mean(before, 0.01, 100), Mean(after, 0.01, 100)) == expected
+def test_verdicts(difference, error, before, after, expected):
+    groups = 100 if math.isfinite(error) else 1
+    assert verdict(Mean(difference, error, groups), Mean(before, 0.01, 100), Mean(after, 0.01, 100)) == expected
