@@ -153,7 +153,7 @@ def run_test(
     The result is the second screening if the images of the class don't form two groups there.
     """
     screening = screen(predictions, first.candidate, THRESHOLDS.test_hosts, generator, first.rule, keep)
-    if screening.groups.p >= THRESHOLDS.level or screening.gap < THRESHOLDS.gap:
+    if screening.groups.p >= THRESHOLDS.close or screening.gap < THRESHOLDS.gap:
         return screening
     p_share = p_more_often(screening, generator)
     pairs = predictions.pairs(first.candidate.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)

@@ -89,10 +89,8 @@ def test_boxes():
 
 
 @pytest.mark.parametrize(
-    ("box", "words"),
-    [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom edge"), (Box(4, 4, 8, 8), "centre"),
-     (Box(4, 8, 8, 12), "right edge"), (Box(0, 4, 3, 8), "top edge")],
-)  # fmt: skip
+    ("box", "words"), [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom edge"), (Box(4, 4, 8, 8), "centre")]
+)
 def test_place_of_a_region_in_words(box, words):
     assert subject_in_words(region(box=box)) == f"A {box.height}×{box.width} region at the {words}"
 
