@@ -183,10 +183,9 @@ def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: 
     accuracy, classes = audited.accuracies[1], len(set(sample.labels.tolist()))
     if not like_chance(accuracy, classes):
         return ""
-    swapped = classes == 2 and not like_chance(1 - accuracy, classes)
-    doubt, fix = "far below chance", "are the class folders swapped?"
-    if not swapped:
-        doubt, fix = "hardly better than chance", "check weights, preprocessing and labels"
+    doubt, fix = "hardly better than chance", "check weights, preprocessing and labels"
+    if classes == 2 and not like_chance(1 - accuracy, classes):
+        doubt, fix = "far below chance", "are the class folders swapped?"
     return (
         f"{name} classifies {100 * accuracy:.0f} % of the images correctly (mean of the classes, "
         f"{len(sample.labels):,} images), {doubt}: {consequence}; {fix}"
