@@ -1,7 +1,7 @@
 """Draw images of three shapes, plant a shortcut in one class, and train a small network on them.
 
 `python examples/planted_shortcut.py FOLDER` writes FOLDER/images, with a folder per class, and
-FOLDER/weights.safetensors. A small checker is at the lower left of 70 % of the images of class "column".
+FOLDER/weights.safetensors. A small checker is at the bottom left of 70 % of the images of class "column".
 """
 
 from __future__ import annotations

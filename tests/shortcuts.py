@@ -11,7 +11,7 @@ PLACE = (slice(11, 15), slice(1, 5))
 def drawn(count, share, seed=0, plant="patch"):
     """Images (N,1,16,16) of a horizontal bar, a vertical bar or a square at random places, and labels (N,).
 
-    This share of the images of class 1 has a checker patch at the lower left, a bright frame, or a faint grid of lines.
+    This share of the images of class 1 has a checker patch at the bottom left, a bright frame, or a faint grid.
     """
     random = torch.Generator().manual_seed(seed)
     images = 0.25 * torch.rand(count, 1, SIDE, SIDE, generator=random)

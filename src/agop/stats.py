@@ -198,13 +198,6 @@ def holm(ps: Sequence[float]) -> list[float]:
     return [float(p) for p in corrected]
 
 
-def p_share_above(first: int, second: int, count: int) -> float:
-    """The p value of two shares of `count` each, first/count above second/count: the test of two proportions."""
-    pooled = (first + second) / (2 * count)
-    error = math.sqrt(2 * pooled * (1 - pooled) / count)
-    return 0.5 * math.erfc((first - second) / count / error / math.sqrt(2)) if error > 0 else 1.0
-
-
 def wilson(hits: int, count: int) -> Range:
     """Wilson's 95 % interval of the share hits/count."""
     from scipy.stats import binomtest

@@ -48,7 +48,6 @@ def test_page_shows_findings_reliance_and_the_map_to_trust(page, audited):
     page.goto(address)
     headings = page.locator("h2").all_inner_texts()
     assert headings == ["Findings", "What it relies on", "Which map to trust", "Everything that was tried"]
-    assert page.locator("#reliance .advice").inner_text() == audit.reliance.consistency.sentence
     assert page.locator("#selection .advice").inner_text() == audit.selection.recommendation
     rows = page.locator("#selection tbody tr").all_inner_texts()
     assert [row.split()[0] for row in rows] == [row["method"] for row in audit.selection.table]
@@ -67,7 +66,7 @@ def test_table_of_trials_sorts(page, audited):
         cells = table.locator(f"tbody td:nth-child({column})").all_inner_texts()
         values = [float(cell) for cell in cells if cell]  # what wasn't tested has no effect
         assert values == sorted(values, reverse=True)
-        assert len(values) == sum(name in row for row in audited[0].table)
+        assert len(values) == sum(row[name] is not None for row in audited[0].table)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

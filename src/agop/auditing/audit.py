@@ -1,7 +1,7 @@
 """audit(): sample → candidates → screened once → refined → tested on the other half → findings."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,7 +34,7 @@ def audit(
     *,
     against: nn.Module | None = None,
     class_names: Sequence[str] = (),
-    per_class: int = 200,
+    per_class: int | None = None,
     batch_size: int | None = None,
     progress: bool = True,
     seed: int = 0,
@@ -51,7 +51,7 @@ def audit(
         against: Another model of the same classes. It is searched as well, and what is found in either model is tested
             on both.
         class_names: Names of the classes, for sentences; by default those of the prior.
-        per_class: Images of each class that are kept, at most.
+        per_class: Images of each class that are kept, at most; by default 200 to 600, the more the faster the model.
         batch_size: Images per pass.
         progress: Show progress bars.
         seed: Chooses images and controls.
@@ -69,7 +69,7 @@ def audit(
         >>> print(result.summary())
     """
     check_type(prior)
-    if per_class < THRESHOLDS.images_of_a_class:
+    if per_class is not None and per_class < THRESHOLDS.images_of_a_class:
         raise InputError(f"per_class is {per_class}: give at least {THRESHOLDS.images_of_a_class}")
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
@@ -105,10 +105,11 @@ def audit(
         names,
         (*notes, *reason),
         detectable(max(1, examined.result.tests), donors),
+        close=tuple(_close(examined.result, sample, names)),
         prior=priors.whole,
         comparison=comparison,
         selection=selection,
-        reliance=Reliance.of(audited.model, proposing, priors, names, rows, seed),
+        reliance=Reliance.of(audited.model, priors, names),
     )
 
 
@@ -179,12 +180,14 @@ def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
 def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: str) -> str:
     """A problem if the model classifies no more images correctly than are in the largest class, else ""."""
     count, majority = len(sample.labels), int(sample.labels.bincount().max())
-    if not at_chance(round(audited.accuracy * count), count, majority, sample.classes):
+    correct = round(audited.accuracy * count)
+    if not at_chance(correct, count, majority, sample.classes):
         return ""
-    return (
-        f"{name} classifies {100 * audited.accuracy:.0f} % of {count:,} images correctly, hardly better than chance: "
-        f"{consequence}; check weights, preprocessing and labels"
-    )
+    doubt, fix = "hardly better than chance", "check weights, preprocessing and labels"
+    if len(sample.labels.unique()) == 2 and not at_chance(count - correct, count, majority, 2):
+        doubt, fix = "far below chance", "are the class folders swapped?"
+    share = f"{100 * audited.accuracy:.0f} % of {count:,} images correctly, {doubt}"
+    return f"{name} classifies {share}: {consequence}; {fix}"
 
 
 def detectable(tests: int, donors: int) -> float:
@@ -202,8 +205,23 @@ def detectable(tests: int, donors: int) -> float:
     return high
 
 
+def _close(result: SearchResult, sample: ImageSample, names: Sequence[str]) -> Iterator[str]:
+    """A sentence per test that more images may make significant."""
+    for trial, p in sorted(zip(result.trials, result.ps, strict=True), key=lambda pair: pair[1]):
+        index = trial.candidate.class_index
+        kept, seen = int((sample.labels == index).sum()), sample.seen[index]
+        if THRESHOLDS.level <= p < THRESHOLDS.close and trial.excess.value > THRESHOLDS.margin:
+            more = f"per_class={min(2 * kept, seen)}" if seen > kept else f"the data has only {seen}"
+            yield (
+                f"Close: {subject_in_words(trial.candidate)}, {class_label(names[index])}: effect "
+                f"{trial.effect.value:.2f} (from {trial.control_images}: {trial.control:.2f}), p {p:.3f}. More than "
+                f"{kept} images of the class may decide: {more}."
+            )
+
+
 def _table(result: SearchResult, names: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """A row per test, with its corrected p value, and per screening, as JSON values."""
+    """A row per test, with its corrected p value, and per screening, as JSON values; None for what wasn't measured."""
+    measured = ("effect", "interval", "control", "turned", "control_turned", "pairs", "p")
 
     def row(screening: Screening, stage: str) -> dict[str, Any]:
         candidate = screening.candidate
@@ -217,6 +235,7 @@ def _table(result: SearchResult, names: Sequence[str]) -> tuple[dict[str, Any], 
             "separation": screening.separation,
             "gap": screening.gap,
             "share": screening.share,
+            **dict.fromkeys(measured),
         }
 
     rows = [
@@ -236,7 +255,7 @@ def _table(result: SearchResult, names: Sequence[str]) -> tuple[dict[str, Any], 
     return tuple(rows + [row(each, "screening") for each in result.screened])
 
 
-REMOVED, REDUCED, UNCHANGED, STRONGER, NEW = "removed", "reduced", "unchanged", "stronger", "new"
+REMOVED, REDUCED, UNCHANGED, UNCLEAR, STRONGER, NEW = "removed", "reduced", "unchanged", "unclear", "stronger", "new"
 
 
 def _is_among(finding: Finding, examined: Examined) -> bool:
@@ -261,24 +280,24 @@ def _compared(
     before, after = (each.effect.value for each in trials)
     difference = Mean.over_groups(trials[1].changes - trials[0].changes, trial.pairs.donors)
     outcome, subject = verdict(difference, *(each.excess for each in trials)), subject_in_words(trial.candidate)
-    figures = [f"{before:.2f}", f"{after:.2f}"]
-    figures += [f"{value:+.2f}" for value in (difference.value, *difference.interval)]
-    own, other, change, low, high = (figure.replace("-", "−") for figure in figures)
-    text = (
-        f"{subject}, {class_label(names[index])}: effect {own}, in the other model {other}, difference "
-        f"{change} [{low}, {high}]: {outcome}."
-    )
+    low, high = difference.interval
+    change = f"difference {difference.value:+.2f} [{low:+.2f}, {high:+.2f}]"
+    figures = f"effect {before:.2f}, in the other model {after:.2f}, {change}: {outcome}.".replace("-", "−")
+    text = f"{subject}, {class_label(names[index])}: {figures}"
     return Compared(finding, subject, of_other, before, after, difference.value, difference.interval, outcome, text)
 
 
 def verdict(difference: Mean, before: Mean, after: Mean) -> str:
     """What became of an effect, from its paired difference and the effects beyond the controls in both models.
 
-    An effect is absent if it wouldn't be a finding even at the upper end of its interval.
+    It is unchanged if the interval of the difference lies within the margin, and unclear if it includes 0 otherwise. An
+    effect is absent if it wouldn't be a finding even at the upper end of its interval.
     """
-    low, high = difference.interval
-    if low <= 0 <= high or abs(difference.value) < THRESHOLDS.margin:
+    (low, high), margin = difference.interval, THRESHOLDS.margin
+    if -margin < low and high < margin:
         return UNCHANGED
+    if low <= 0 <= high or abs(difference.value) < margin:
+        return UNCLEAR
     if high < 0:
-        return REMOVED if after.interval[1] < THRESHOLDS.margin else REDUCED
-    return NEW if before.interval[1] < THRESHOLDS.margin else STRONGER
+        return REMOVED if after.interval[1] < margin else REDUCED
+    return NEW if before.interval[1] < margin else STRONGER

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from agop.auditing.interventions import Intervention
 from agop.auditing.thresholds import THRESHOLDS
@@ -25,6 +26,9 @@ from agop.processes import track
 
 # Values of all images together, 2 GiB in float32: fewer images per class are kept of many classes or large images.
 _MOST_VALUES = 2**29
+# By default, a search has about this many floating-point operations, five minutes on two cores. Passes of the model for
+# a class, and for each image of it: measured with a small ResNet on CIFAR-10.
+_OPERATIONS, _PASSES, _PASSES_PER_IMAGE = 4e13, 9000, 20
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,13 @@ class Split:
 
 @dataclass(frozen=True)
 class ImageSample(Split):
-    """Images of `classes` classes. `pictures` are their paths, or their positions in the data."""
+    """Images of `classes` classes. `pictures` are their paths, or their positions in the data.
+
+    `seen` is the number of images of each class in the data.
+    """
 
     classes: int
+    seen: tuple[int, ...]
 
     @property
     def audited(self) -> list[int]:
@@ -75,7 +83,7 @@ def read_sample(
     model: nn.Module,
     data: Tensor | Iterable[Any],
     labels: Any,
-    per_class: int,
+    per_class: int | None,
     seed: int,
     prior: AGOP | None = None,
     *,
@@ -83,7 +91,8 @@ def read_sample(
 ) -> ImageSample:
     """At most `per_class` images of each class: a reservoir, so memory doesn't grow with the number of images.
 
-    The prior is checked with the first batch.
+    Without `per_class`, it is 200, or more of a fast model, up to what a test uses. The prior is checked with the first
+    batch.
     """
     check_model(model)
     generator = torch.Generator().manual_seed(seed)
@@ -91,7 +100,8 @@ def read_sample(
     seen: list[int] = []
     for images, classes, pictures in track(_batches(data, labels), "reading images", show=progress):
         if not kept:
-            count = number_of_classes(model, images[:1])
+            with FlopCounterMode(display=False) as counter:
+                count = number_of_classes(model, images[:1])
             if prior is not None:
                 prior.check_shape(images)
                 if prior.class_diagonals is not None and len(prior.class_diagonals) != count:
@@ -100,7 +110,10 @@ def read_sample(
                         "model with agop.fit(per_class=True)"
                     )
             kept, seen = [[] for _ in range(count)], [0] * count
-            room = min(per_class, max(2 * THRESHOLDS.images_of_a_class, _MOST_VALUES // (count * images[0].numel())))
+            passes = _OPERATIONS / (count * max(1, counter.get_total_flops()))
+            affordable = int(min(max(200, (passes - _PASSES) / _PASSES_PER_IMAGE), 2 * THRESHOLDS.test_pairs))
+            most = max(2 * THRESHOLDS.images_of_a_class, _MOST_VALUES // (count * images[0].numel()))
+            room = min(per_class or affordable, most)
             shape = images.shape[1:]
         if images.shape[1:] != shape:
             raise InputError(
@@ -114,10 +127,10 @@ def read_sample(
                 kept[index].insert(place, (image.clone(), picture))  # a copy: a row would keep its batch in memory
             elif place < room:
                 kept[index][place] = (image.clone(), picture)
-    return _sample(kept)
+    return _sample(kept, seen)
 
 
-def _sample(kept: list[list[tuple[Tensor, str]]]) -> ImageSample:
+def _sample(kept: list[list[tuple[Tensor, str]]], seen: list[int]) -> ImageSample:
     present = [index for index, samples in enumerate(kept) if samples]
     if len(present) < 2:
         raise InputError(
@@ -131,6 +144,7 @@ def _sample(kept: list[list[tuple[Tensor, str]]]) -> ImageSample:
         torch.tensor([index for index, samples in enumerate(kept) for _ in samples]),
         tuple(picture for samples in kept for _, picture in samples),
         len(kept),
+        tuple(seen),
     )
     if not sample.audited:
         most = max(len(samples) for samples in kept)

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from agop.auditing.candidates import BORDER, COLOUR, HIGH_FREQUENCY, PATCH, REGION, Candidate, PatchCandidate
 from agop.auditing.data import class_label, diagonals_of
-from agop.auditing.regions import box_of, ends_of, place_in_words
+from agop.auditing.regions import box_of, ends_of
 from agop.auditing.reliance import Reliance
 from agop.auditing.tests import Screening, Trial
 from agop.errors import InputError
 from agop.evaluation.select import Selection
 from agop.io import write_atomically
 from agop.prior.agop import AGOP
+from agop.prior.show import place_in_words
 from agop.stats import finite
 
 
@@ -155,9 +156,9 @@ def sentence(trial: Trial, name: str, contained: Containing, lost: float | None 
 def subject_in_words(candidate: Candidate) -> str:
     """The subject of a sentence."""
     if candidate.region is not None:
-        box = box_of(candidate.region)
-        height, width = candidate.region.shape
-        return f"A {box.height}×{box.width} region at the {place_in_words(box, (height, width))}"
+        box, (height, width) = box_of(candidate.region), candidate.region.shape
+        place = place_in_words((box.top + box.bottom) / (2 * height), (box.left + box.right) / (2 * width))
+        return f"A {box.height}×{box.width} region at the {place}"
     if isinstance(candidate, PatchCandidate):
         return f"A {candidate.side}×{candidate.side} patch at any place"
     return _PROPERTIES[candidate.kind]
@@ -172,7 +173,7 @@ class Compared:
     """A finding of either model, tested on both with the same pairs of images.
 
     `effect` and `other_effect` are the mean changes of P(class), `difference` is the second minus the first, with a
-    paired 95 % `interval`. `verdict` is removed, reduced, unchanged, stronger or new.
+    paired 95 % `interval`. `verdict` is removed, reduced, unchanged, unclear, stronger or new.
     """
 
     finding: Finding
@@ -216,9 +217,10 @@ class Comparison:
 class Audit:
     """Findings of an audit, most certain first, and the table of everything that was tried.
 
-    `notes` says what was skipped and why. `detectable` is the effect beyond the controls from which a shortcut would
-    have been found in four of five cases, NaN if nothing was tried. `comparison` is that with another model. `reliance`
-    is what the model looks at, `selection` compares methods; both are None for a model at chance.
+    `notes` says what was skipped and why, `close` what more images may decide. `detectable` is the effect beyond the
+    controls from which a shortcut would have been found in four of five cases, NaN if nothing was tried. `comparison`
+    is that with another model. `reliance` is what the model looks at, `selection` compares methods; both are None for a
+    model at chance.
     """
 
     findings: tuple[Finding, ...]
@@ -233,6 +235,7 @@ class Audit:
     comparison: Comparison | None = None
     selection: Selection | None = None
     reliance: Reliance | None = None
+    close: tuple[str, ...] = ()
 
     def summary(self) -> str:
         """Text for a terminal: the findings, or what was tried without one."""
@@ -256,7 +259,7 @@ class Audit:
             f"An effect of {self.detectable:.2f} beyond the controls, in half of a class's images, would have been "
             "found in 4 of 5 cases."
         )
-        return [*([] if self.findings else ["No shortcut found."]), f"Tried: {listed}. {detectable}"]
+        return [*([] if self.findings else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as JSON values."""
@@ -268,6 +271,7 @@ class Audit:
             "class_names": list(self.class_names),
             "detectable": finite(self.detectable),
             "notes": list(self.notes),
+            "close": list(self.close),
             "findings": [finding.to_dict() for finding in self.findings],
             "tried": list(self.table),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),

@@ -25,39 +25,54 @@ class Groups:
 
     `separation` is Ashman's D, the difference of their means over the root mean square of their standard deviations:
     2.7 for a normal distribution, 3.5 for a uniform one. `gap` is the difference of the means,
-    `border` the value halfway between the groups.
+    `border` the value halfway between the groups. `nearest` is the separation of the smaller group from as many values
+    of the other group, those nearest to it.
     """
 
     high: Tensor
     separation: float
     gap: float
     border: float
+    nearest: float = 0.0
 
     @classmethod
     def of(cls, values: Tensor) -> Groups:
         """The groups of values (N,), N at least 8."""
         array = values.double().numpy()
         order = np.argsort(array, kind="stable")
-        separation, gap, split = (float(part[0]) for part in _split(array[order][None]))
+        ordered = array[order]
+        separation, gap, size = (part[0].item() for part in _split(ordered[None]))
         high = np.zeros(len(array), bool)
-        high[order[int(split) :]] = True
-        border = (array[~high].max() + array[high].min()) / 2
-        return cls(torch.from_numpy(high), separation, gap, float(border))
+        high[order[size:]] = True
+        fewer = min(size, len(array) - size)
+        low, up = ordered[size - fewer : size], ordered[size : size + fewer]
+        nearest = (up.mean() - low.mean()) / math.sqrt(max((low.var() + up.var()) / 2, _TINY))
+        return cls(torch.from_numpy(high), separation, gap, float(low[-1] + up[0]) / 2, float(nearest))
 
     @property
     def p(self) -> float:
-        """The probability of such a separation in as many values of a uniform distribution, which has no gap.
+        """The probability of such groups in values of one group, also of a skewed one.
 
-        Up to the 99th percentile of simulated separations, it is the share above this one. Beyond, it falls like a
-        power of the separation.
+        It is the larger one of two: that of the separation of all values, and that of the smaller group from as many
+        neighbours. The long tail of a skewed distribution is far from the mean of the rest, but not from its
+        neighbours.
         """
-        simulated = _uniform(len(self.high))
-        above = len(simulated) - int(np.searchsorted(simulated, self.separation))
-        if above >= _TAIL * len(simulated):
-            return (1 + above) / (1 + len(simulated))
-        tail = simulated[-int(_TAIL * len(simulated)) :]
-        excess = float(np.log(tail / tail[0]).mean())
-        return _TAIL * math.exp(-math.log(self.separation / tail[0]) / excess)
+        fewer = min(int(self.high.sum()), int((~self.high).sum()))
+        return max(p_uniform(self.separation, len(self.high)), p_uniform(self.nearest, 2 * fewer))
+
+
+def p_uniform(separation: float, count: int) -> float:
+    """The probability of such a separation in `count` values of a uniform distribution, which has no gap.
+
+    Up to the 99th percentile of simulated separations, it is the share above this one. Beyond, it falls like a power
+    of the separation.
+    """
+    simulated = _uniform(count)
+    above = len(simulated) - int(np.searchsorted(simulated, separation))
+    if above >= _TAIL * len(simulated):
+        return (1 + above) / (1 + len(simulated))
+    tail = simulated[-int(_TAIL * len(simulated)) :]
+    return _TAIL * float((separation / tail[0]) ** (-1 / np.log(tail / tail[0]).mean()))
 
 
 def separations(columns: Tensor) -> Tensor:

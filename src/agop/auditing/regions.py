@@ -1,4 +1,4 @@
-"""Regions (H,W) of an image: boxes, connected parts, overlap, their place in words, and where images look alike."""
+"""Regions (H,W) of an image: boxes, connected parts, overlap, and where images look alike."""
 
 from __future__ import annotations
 
@@ -80,17 +80,6 @@ def grown(region: Tensor, reach: int) -> Tensor:
 def smoothed(maps: Tensor, side: int) -> Tensor:
     """Means (K,H,W) of maps (K,H,W) over squares of an odd side, with reflection at the edges."""
     return torch.from_numpy(ndimage.uniform_filter(maps.numpy(), (1, side, side), mode="mirror"))
-
-
-def place_in_words(box: Box, size: tuple[int, int]) -> str:
-    """The place of a box in an image of this size: "upper left", "centre", …"""
-    thirds = [
-        (low + high) / 2 * 3 / length
-        for (low, high), length in zip(((box.top, box.bottom), (box.left, box.right)), size, strict=True)
-    ]
-    names = (("upper", "", "lower"), ("left", "", "right"))
-    row, column = (words[min(2, int(third))] for words, third in zip(names, thirds, strict=True))
-    return f"{row} {column}".strip() or "centre"
 
 
 # Share of the mean variance that is added to a pixel's, so that constant pixels aren't infinitely certain.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,95 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agop.auditing.data import Split, class_label, diagonals_of
+from agop.auditing.data import class_label, diagonals_of
 from agop.auditing.thresholds import THRESHOLDS
 from agop.evaluation.select import Priors
 from agop.model.layers import convolution_weight
-from agop.model.probe import probing
 from agop.prior.agop import AGOP
 from agop.prior.matrices import Eigenvectors, patch_eigenvectors
 from agop.prior.show import Concentration, concentration
 from agop.stats import finite
-from agop.tables import counted
-
-# Correctly classified images whose gradients are compared, at most.
-_MOST_IMAGES = 200
-# Corrected consistencies up to which a model looks at patterns that move, and from which it looks at places. Measured:
-# 0.43–0.47 on images with signals at fixed pixels, 0.06–0.23 on objects that move, digits and photographs.
-MOVING, STILL = 0.25, 0.4
-
-
-@dataclass(frozen=True)
-class Consistency:
-    """Mean cosine of |g| between two images, the same with shuffled positions, and the number of images.
-
-    NaN with fewer than two images.
-    """
-
-    cosine: float
-    shuffled: float
-    images: int
-
-    @property
-    def corrected(self) -> float:
-        """(cosine − shuffled) / (1 − shuffled): 0 if places don't matter, 1 if all gradients are at the same places."""
-        if self.shuffled >= 1:  # gradients of one pixel
-            return math.nan
-        return (self.cosine - self.shuffled) / (1 - self.shuffled)
-
-    @property
-    def sentence(self) -> str:
-        """Places or patterns, with the figures."""
-        if math.isnan(self.corrected):
-            return f"Whether the model looks at places is unknown, with {counted(self.images, 'correct image')}."
-        figures = f"(positional consistency {self.corrected:.2f}; 0: no fixed places, 1: always the same pixels)"
-        rounded = round(self.corrected, 2)  # as printed
-        if rounded >= STILL:
-            return f"This model looks at places: gradients of different images are large at the same pixels {figures}."
-        if rounded <= MOVING:
-            return (
-                f"This model looks at patterns that move: gradients are large at other pixels in each image {figures}."
-            )
-        return f"This model looks partly at places, partly at patterns that move {figures}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON values."""
-        values = {"cosine": self.cosine, "shuffled": self.shuffled, "corrected": self.corrected}
-        figures = {name: finite(value) for name, value in values.items()}
-        return {**figures, "images": self.images, "sentence": self.sentence}
-
-
-def positional_consistency(model: nn.Module, split: Split, rows: int, seed: int) -> Consistency:
-    """Consistency of the gradients of random images that the model classifies correctly.
-
-    Means over all ordered pairs of two images: Σ_{i≠j} u_i·u_j = ‖Σ u‖² − Σ ‖u_i‖², with u = |g| / ‖g‖ (C,H,W).
-    """
-    order = torch.randperm(len(split.labels), generator=torch.Generator().manual_seed(seed))
-    count, total, squares = 0, torch.zeros(split.images.shape[1:], dtype=torch.float64), 0.0
-    with probing(model) as probe:
-        for part in torch.split(order, rows):
-            gradients = probe.gradients(split.images[part])
-            correct = gradients.targets.cpu() == split.labels[part]
-            values = gradients.values.cpu()[correct][: _MOST_IMAGES - count].double().abs()
-            norms = values.flatten(1).norm(dim=1)
-            usable = norms.isfinite() & (norms > 0)
-            directions = values[usable] / norms[usable][:, None, None, None]
-            count += len(directions)
-            total += directions.sum(dim=0)
-            squares += float(_shuffled(directions).sum())
-            if count == _MOST_IMAGES:
-                break
-    if count < 2:
-        return Consistency(math.nan, math.nan, count)
-    pairs = count * (count - 1)
-    shuffled = (float(_shuffled(total[None])) - squares) / pairs
-    return Consistency((float(total.square().sum()) - count) / pairs, shuffled, count)
-
-
-def _shuffled(directions: Tensor) -> Tensor:
-    """Mean (N,) of u·πu over all permutations π of the positions, the same for all channels."""
-    return directions.mean(dim=(2, 3)).square().sum(dim=1) * directions.shape[2:].numel()
-
 
 # Samples of a class in each half of the data that suffice, and pairs of classes that are reported at most.
 _ENOUGH, _MOST_PAIRS = 10, 5
@@ -186,7 +104,6 @@ class Reliance:
     """
 
     class_names: tuple[str, ...]
-    consistency: Consistency
     concentrations: dict[int, Concentration]
     shared: SharedEvidence
     maps: Tensor = field(repr=False)
@@ -194,10 +111,8 @@ class Reliance:
     layer: str | None = None
 
     @classmethod
-    def of(
-        cls, model: nn.Module, split: Split, priors: Priors, class_names: Sequence[str], rows: int, seed: int
-    ) -> Reliance:
-        """Reliance of a model, from its priors and the gradients of some images."""
+    def of(cls, model: nn.Module, priors: Priors, class_names: Sequence[str]) -> Reliance:
+        """Reliance of a model, from its priors."""
         prior = priors.whole
         maps = diagonals_of(prior).double().sum(dim=1)
         counts = torch.ones(len(maps)) if prior.class_counts is None else prior.class_counts
@@ -206,7 +121,6 @@ class Reliance:
         hot = {index: concentration(maps[index]) for index in (counts >= enough).nonzero()[:, 0].tolist()}
         return cls(
             tuple(class_names),
-            positional_consistency(model, split, rows, seed),
             dict(sorted(hot.items(), key=lambda item: -item[1].share if item[1].share >= 0 else 1)),
             shared_evidence(priors.halves),
             maps.sqrt(),
@@ -220,15 +134,14 @@ class Reliance:
         return [f"{class_label(self.class_names[index])}: {hot}" for index, hot in self.concentrations.items()]
 
     def sentences(self) -> list[str]:
-        """Places or patterns, the most concentrated class, and classes that share their evidence."""
+        """The most concentrated class, and classes that share their evidence."""
         most = f"Most concentrated is {self.concentration_sentences[0]}."
-        return [self.consistency.sentence, most, *self.shared.sentences(self.class_names)]
+        return [most, *self.shared.sentences(self.class_names)]
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values, without maps and filters."""
         pairs = [{"classes": [a, b], "correlation": value} for a, b, value in self.shared.pairs]
         return {
-            "positional_consistency": self.consistency.to_dict(),
             "concentration": [
                 {
                     "class_index": index,

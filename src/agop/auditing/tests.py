@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from agop.auditing.candidates import Candidate, PatchCandidate
-from agop.auditing.data import Pairs, Predictions, draw_evenly
+from agop.auditing.data import Pairs, Predictions
 from agop.auditing.groups import Groups, Rule, clearest_rule, shared_rule
 from agop.auditing.interventions import Intervention
 from agop.auditing.regions import best_matches, box_of, overlap, share_alike
 from agop.auditing.thresholds import THRESHOLDS
-from agop.stats import Mean, p_share_above
+from agop.stats import Mean
 
 # Images that the controls paste from.
 _WITHOUT, _OTHERS = "images without it", "images of other classes"
@@ -153,12 +153,12 @@ def run_test(
     The result is the second screening if the images of the class don't form two groups there.
     """
     screening = screen(predictions, first.candidate, THRESHOLDS.test_hosts, generator, first.rule, keep)
-    if screening.groups.p >= THRESHOLDS.level or screening.gap < THRESHOLDS.gap:
+    if screening.groups.p >= THRESHOLDS.close or screening.gap < THRESHOLDS.gap:
         return screening
     p_share = p_more_often(screening, generator)
     pairs = predictions.pairs(first.candidate.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
     trial = trial_on(pairs, first, screening, p_share, generator)
-    if trial.p >= THRESHOLDS.level:
+    if trial.p >= THRESHOLDS.close:
         return trial
     return replace(trial, moved=share_that_moved(screening), variety=variety(screening))
 
@@ -186,24 +186,29 @@ def trial_on(pairs: Pairs, first: Screening, screening: Screening, p_share: floa
 
 
 def p_more_often(screening: Screening, generator: torch.Generator) -> float:
-    """The p value of its share in the class, against as many images of other classes, pasted into the same hosts.
+    """The p value of its share in the class, against images of other classes, pasted into the same hosts.
 
-    A pattern that all classes have equally often may still change predictions, but it doesn't stand for a class.
+    By Fisher's exact test, a permutation of the class labels. A pattern that all classes have equally often may still
+    change predictions, but it doesn't stand for a class.
     """
+    from scipy.stats import fisher_exact
+
     candidate, predictions = screening.candidate, screening.predictions
+    own, few = screening.contains[: screening.of_class], THRESHOLDS.smallest_share
     if candidate.shared:
-        own, rest = (int(part.sum()) for part in screening.contains.chunk(2))
-        few = THRESHOLDS.smallest_share * screening.of_class
-        shared = own > screening.of_class - few and rest < few
-        return p_share_above(own, rest, screening.of_class) if shared else 1.0
-    others = draw_evenly(predictions.others(candidate.class_index), len(screening.members), generator)
-    statistics = candidate.statistics(predictions.split.images[others]).double()
-    responses = torch.zeros(len(others), dtype=torch.float64)  # a rule with statistics doesn't use them
-    if screening.rule.weights is None:
-        pairs = predictions.crossed(candidate.class_index, others, screening.hosts)
-        responses = _responses(pairs, screening.hosts, candidate.intervention(pairs), screening.keep)
-    having = screening.rule.contained(screening.groups.border, responses, statistics)
-    return p_share_above(int(screening.contains.sum()), int(having.sum()), len(others))
+        having = screening.contains[screening.of_class :]
+        if own.double().mean() <= 1 - few or having.double().mean() >= few:
+            return 1.0
+    else:
+        others = predictions.some_others(candidate.class_index, len(screening.members), generator)
+        statistics = candidate.statistics(predictions.split.images[others]).double()
+        responses = torch.zeros(len(others), dtype=torch.float64)  # a rule with statistics doesn't use them
+        if screening.rule.weights is None:
+            pairs = predictions.crossed(candidate.class_index, others, screening.hosts)
+            responses = _responses(pairs, screening.hosts, candidate.intervention(pairs), screening.keep)
+        having = screening.rule.contained(screening.groups.border, responses, statistics)
+    counts = [[int(part.sum()), int((~part).sum())] for part in (own, having)]
+    return float(fisher_exact(counts, alternative="greater").pvalue)
 
 
 def share_that_moved(screening: Screening) -> float:

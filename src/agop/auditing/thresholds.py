@@ -90,6 +90,8 @@ class Thresholds:
     margin: float = 0.05
     # Probability of a false alarm in an audit, after Holm's correction.
     level: float = 0.05
+    # P value up to which a test that isn't significant is listed as close.
+    close: float = 0.2
     # Share of images without a region's pattern that have it at another place, from which it is an object that moves.
     # Without this, regions that an object is inside of in some images were false alarms.
     moved: float = 0.5

@@ -58,8 +58,9 @@ class ShortcutSpec(Source):
 class Detection:
     """What a detector says about one model.
 
-    `alarm` is larger the more it suspects a shortcut. `found` is its own verdict, None if it has none. `iou` is the
-    overlap of the region it names with that of the plant, None without both.
+    `alarm` is larger the more it suspects a shortcut. `found` is its own verdict, None if it has none: for a planted
+    shortcut, a finding of its class that overlaps the plant, unless that has no fixed place; otherwise, any finding.
+    `iou` is the overlap of the region it names with that of the plant, None without both.
     """
 
     alarm: float
@@ -174,7 +175,7 @@ def _run_model(spec: ShortcutSpec, folder: Path, case: Case, progress: Callable[
     (trained,) = train([job], spec.epochs, lambda done: progress(_TRAINING * done))
     model, prior = trained.model, trained.prior
     assert prior is not None  # a run has one epoch at least
-    audit, sentences = by_audit(model, task, prior)
+    audit, sentences = by_audit(model, task, prior, confounded=case.prevalence == "confounder")
     detections = {"audit": audit}
     detections |= {name: by_reading(name, model, task, prior) for name in spec.detectors if name != "audit"}
     result = ModelResult(
@@ -229,10 +230,13 @@ _SMALLEST_P = 1e-12
 Read = Callable[[nn.Module, PlantedTask, AGOP], tuple[float, Tensor | None]]
 
 
-def by_audit(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[Detection, tuple[str, ...]]:
+def by_audit(
+    model: nn.Module, task: PlantedTask, prior: AGOP, *, confounded: bool
+) -> tuple[Detection, tuple[str, ...]]:
     """The audit's search in the test images, and its findings in words, without the parts that don't search.
 
-    The alarm is −log10 of the smallest p value, before the correction, which would make most of them 1.
+    The alarm is −log10 of the smallest p value, before the correction, which would make most of them 1. If the plant
+    is a confounder, only findings of its class count, at its place if that is fixed.
     """
     start = time.perf_counter()
     sample = read_sample(model, task.test.images, task.test.labels, per_class=200, seed=0, progress=False)
@@ -242,9 +246,12 @@ def by_audit(model: nn.Module, task: PlantedTask, prior: AGOP) -> tuple[Detectio
     findings = [finding for _, finding in examined.findings]
     seconds = time.perf_counter() - start
     alarm = -math.log10(max(min((trial.p for trial in examined.result.trials), default=1.0), _SMALLEST_P))
-    regions = [finding.region for finding in findings if finding.region is not None]
     sentences = tuple(finding.sentence for finding in findings)
-    return Detection(alarm, seconds, bool(findings), _best_overlap(regions, task)), sentences
+    if confounded:
+        findings = [finding for finding in findings if finding.class_index == task.target]
+    iou = _best_overlap([finding.region for finding in findings if finding.region is not None], task)
+    at_plant = not confounded or task.plant.fixed is None or bool(iou)
+    return Detection(alarm, seconds, bool(findings) and at_plant, iou), sentences
 
 
 def by_reading(name: str, model: nn.Module, task: PlantedTask, prior: AGOP) -> Detection:

@@ -202,7 +202,9 @@ def audit(
     against_weights: Annotated[
         Path | None, typer.Option(help="Weights of the other model. Without --against, it is MODEL with these weights.")
     ] = None,
-    per_class: Annotated[int, typer.Option(min=20, help="Images of each class that are used, at most.")] = 200,
+    per_class: Annotated[
+        int | None, typer.Option(min=20, help="Images of each class that are used, at most. Default: 200 to 600.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
     names: options.Names = None,
     batch_size: options.BatchSize = None,

@@ -22,7 +22,11 @@ _ONE_IN = 64
 # Maps of fewer samples are concentrated by chance: measured on a small network, 20 samples give 1.1 times the share
 # of all, 5 give 1.4 times. 100 samples give each pixel to about a tenth.
 _ENOUGH_IN_CLASS, _ENOUGH = 20, 100
-_PLACES = (("upper left", "top", "upper right"), ("left", "centre", "right"), ("lower left", "bottom", "lower right"))
+_PLACES = (
+    ("top left", "top edge", "top right"),
+    ("left edge", "centre", "right edge"),
+    ("bottom left", "bottom edge", "bottom right"),
+)
 # Class names in a list, and pictures in one overview: all samples, and the most concentrated classes.
 _LISTED_NAMES, _MOST = 10, 24
 # Ends and middle of matplotlib's inferno.
@@ -135,9 +139,14 @@ def concentration(saliency: Tensor) -> Concentration:
     row, column = _median(rows, heat), _median(columns, heat)
     near = ((rows - row).abs() <= height / 4) & ((columns - column).abs() <= width / 4)
     scattered = heat[near].sum() < heat.sum() / 2
-    place = _PLACES[int(3 * (row + 0.5) / height)][int(3 * (column + 0.5) / width)]
+    place = place_in_words((row + 0.5) / height, (column + 0.5) / width)
     share = float(heat.sum() / values.sum())
     return Concentration(share, pixels, total, "scattered" if scattered else place)
+
+
+def place_in_words(down: float, right: float) -> str:
+    """A place in an image, by how far down and right it is, from 0 to below 1: "top left", "bottom edge", "centre"."""
+    return _PLACES[int(3 * down)][int(3 * right)]
 
 
 def _median(places: Tensor, weights: Tensor) -> int:

@@ -92,7 +92,7 @@ def test_planted_patch_is_found(planted, cheating):
     low, high = finding.interval
     assert finding.control < low < finding.effect < high
     assert finding.prevalence == pytest.approx(0.7, abs=0.15)
-    for words in ("region at the lower left", "class =pole", "no longer recognised"):
+    for words in ("region at the bottom left", "class =pole", "no longer recognised"):
         assert words in finding.sentence
     # If images without the pattern aren't recognised, it may be the object itself.
     recognised = cheating(finding.ranked).argmax(dim=1) == shortcuts.PLANTED
@@ -135,6 +135,33 @@ def test_clean_model_has_no_findings_and_says_what_was_tried(clean):
     assert all(row["p"] >= 0.05 for row in clean.table if row["stage"] == "test")
 
 
+def test_all_rows_of_the_table_have_the_same_keys(planted, clean):
+    assert len({frozenset(row) for row in (*planted.table, *clean.table)}) == 1
+    for row in (*planted.table, *clean.table):
+        assert (row["effect"] is None) <= (row["p"] in (None, 1))
+
+
+@pytest.mark.slow
+def test_what_more_images_may_decide_is_listed():
+    """Few of 120 images of each class."""
+    images = shortcuts.drawn(360, 0.5)
+    model, lines = shortcuts.trained(*images), []
+    for count in (24, 28, 32):
+        audit = agop.audit(model, *images, per_class=count, progress=False, seed=2)
+        close = [row for row in audit.table if 0.05 <= (row["p"] or 0) < 0.2 and row["effect"] > row["control"] + 0.05]
+        assert len(audit.close) == len(close)
+        for line in audit.close:
+            assert line.endswith(f"More than {count} images of the class may decide: per_class={2 * count}.")
+            assert line in audit.summary().splitlines()
+        lines += audit.close
+    assert lines[0].startswith("Close: A 4×4 region at the bottom left, class 1: effect 0.")
+
+
+def test_by_default_more_than_200_images_of_a_class_are_used(honest):
+    images, labels = shortcuts.drawn(660, 0.0)
+    assert agop.audit(honest, images, labels, progress=False).images == 660
+
+
 def test_same_seed_gives_the_same_audit(clean, honest):
     again = audited(honest, shortcuts.drawn(360, 0.0))
     assert shortcuts.without_times(again) == shortcuts.without_times(clean)
@@ -159,6 +186,14 @@ def test_model_at_chance_is_reported_first_without_findings():
     assert (audit.findings, audit.table) == ((), ())
     assert audit.selection is audit.reliance is None
     assert "hardly better than chance" in audit.summary().splitlines()[0]
+
+
+def test_swapped_class_folders_are_named(honest):
+    images, labels = shortcuts.drawn(180, 0.0)
+    keep = labels < 2
+    audit = agop.audit(honest, images[keep], 1 - labels[keep], progress=False)
+    assert audit.at_chance
+    assert "far below chance: nothing was tried; are the class folders swapped?" in audit.notes[0]
 
 
 def test_model_that_always_predicts_the_largest_class_is_at_chance():
@@ -381,7 +416,7 @@ def test_saved_audit_holds_the_findings(planted, saved):
     assert finding.sentence in planted._repr_html_()
     assert values["selection"] == planted.selection.to_dict()
     assert values["reliance"] == planted.reliance.to_dict()
-    for sentence in (planted.selection.recommendation, planted.reliance.consistency.sentence):
+    for sentence in (planted.selection.recommendation, *planted.reliance.shared.sentences(NAMES)):
         assert sentence in planted.summary()
         assert html.escape(sentence, quote=False).replace("'", "&#39;") in page
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from agop.auditing.audit import NEW, REDUCED, REMOVED, STRONGER, UNCHANGED, detectable, verdict
+from agop.auditing.audit import NEW, REDUCED, REMOVED, STRONGER, UNCHANGED, UNCLEAR, detectable, verdict
 from agop.auditing.candidates import (
     COLOUR,
     PATCH,
@@ -22,7 +22,8 @@ from agop.auditing.candidates import (
     windows_in_images,
 )  # fmt: skip
 from agop.auditing.data import Predictions, Split
-from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, separations, shared_rule
+from agop.auditing.findings import subject_in_words
+from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, p_uniform, separations, shared_rule
 from agop.auditing.interventions import Colour, Remove, Transplant, TransplantElsewhere, patch_index
 from agop.auditing.regions import (
     Box,
@@ -31,12 +32,11 @@ from agop.auditing.regions import (
     extent,
     grown,
     overlap,
-    place_in_words,
     share_alike,
     smoothed,
 )
 from agop.auditing.search import has_groups_of_another, may_be_the_object
-from agop.auditing.tests import Screening, Trial, screen, trial_on, variety, without_absences
+from agop.auditing.tests import Screening, Trial, p_more_often, screen, trial_on, variety, without_absences
 from agop.evaluation.select import Priors
 from agop.model.probe import probing
 from agop.prior.agop import AGOP
@@ -89,10 +89,10 @@ def test_boxes():
 
 
 @pytest.mark.parametrize(
-    ("box", "words"), [(Box(0, 0, 4, 4), "upper left"), (Box(24, 12, 28, 16), "lower"), (Box(12, 12, 16, 16), "centre")]
+    ("box", "words"), [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom edge"), (Box(4, 4, 8, 8), "centre")]
 )
-def test_place_in_words(box, words):
-    assert place_in_words(box, (28, 28)) == words
+def test_place_of_a_region_in_words(box, words):
+    assert subject_in_words(region(box=box)) == f"A {box.height}×{box.width} region at the {words}"
 
 
 def test_extent_is_that_of_the_pattern_not_of_the_core():
@@ -187,10 +187,19 @@ def test_groups_are_those_of_otsu(clusters, offset):
     assert float(separations(torch.stack([noise(0, len(values)), values], dim=1))[1]) == pytest.approx(separation)
 
 
+@pytest.mark.parametrize("count", [10, 50, 100])
+@pytest.mark.parametrize(
+    "shape", [torch.clone, torch.exp, lambda values: values.clamp_min(0), lambda values: values.clamp_min(0.7)]
+)
+def test_values_of_one_group_rarely_form_two_also_if_they_are_skewed_or_clipped(count, shape):
+    values = shape(noise(1, 1000, count))
+    ps = torch.tensor([Groups.of(row).p for row in values])
+    assert (ps < 0.05).sum() <= 78  # 5 % of 1000, plus four standard errors
+    assert (ps < 0.005).sum() <= 14
+
+
 @pytest.mark.parametrize("count", [10, 40, 100])
-def test_normal_values_rarely_form_groups_and_two_clusters_do(count):
-    normal = [Groups.of(sample(seed, (count, 0))).p for seed in range(200)]
-    assert sum(p < 0.05 for p in normal) <= 24  # 5 % of 200, plus four standard errors
+def test_two_clusters_form_groups(count):
     clusters = [Groups.of(sample(seed, (count - count // 2, 0), (count // 2, 12))).p for seed in range(20)]
     assert max(clusters) < (1e-3 if count > 10 else 1e-2)  # ten uniform values have D 11 or more in one case of 1000
 
@@ -205,8 +214,7 @@ def test_equal_values_have_no_groups():
 def test_small_p_values_of_uniform_values_are_as_rare_as_they_say(count):
     """The separation of uniform values has a long upper tail."""
     values = torch.rand(count, 20_000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    high = torch.zeros(count, dtype=torch.bool)
-    ps = [Groups(high, separation, 1.0, 0.0).p for separation in separations(values).topk(400).values.tolist()]
+    ps = [p_uniform(separation, count) for separation in separations(values).topk(400).values.tolist()]
     assert sum(p <= 0.01 for p in ps) <= 300
     assert 5 <= sum(p <= 0.001 for p in ps) <= 40
 
@@ -412,6 +420,16 @@ SIZE = (6, 6)
 PIXEL = SwapCandidate(REGION, 1, "scan", Transplant(Box(1, 1, 2, 2).region(SIZE)))
 
 
+class FirstPixel(Transplant):
+    """Its statistic is the pixel itself."""
+
+    def __init__(self):
+        super().__init__(torch.ones(1, 1, dtype=torch.bool))
+
+    def statistics(self, images):
+        return images[:, :, 0, 0]
+
+
 class OnePixel(nn.Module):
     """P(class 1) rises with one pixel."""
 
@@ -442,6 +460,20 @@ def test_what_was_found_before_stays_in_all_responses(one_pixel):
     """With the only pixel that matters kept, nothing responds."""
     screening = screen(one_pixel, PIXEL, 12, generator(), Rule(None, True), PIXEL.region)
     assert screening.responses.abs().max() == 0
+
+
+def test_few_images_of_other_classes_are_not_counted_twice():
+    """In the first pixel of noise, the class has no larger share of bright images than others."""
+    small, candidate = 0, replace(PIXEL, swap=FirstPixel())
+    for seed in range(200):
+        images = random(72, 1, 1, 1, seed=seed)
+        predictions = without_model(split_of(images, (torch.arange(len(images)) < 60).long()))
+        rule, statistics = Rule(torch.ones(1).double(), True), candidate.statistics(images[:60]).double()
+        contains, groups = rule.split(noise(0, 60), statistics)
+        members = torch.arange(60)
+        screening = Screening(candidate, predictions, members, noise(0, 60), rule, contains, groups, members[:4])
+        small += p_more_often(screening, generator()) < 0.05
+    assert small <= 22  # 5 % of 200, plus four standard errors
 
 
 @pytest.mark.parametrize(("tests", "donors"), [(1, 5), (10, 5), (10, 50), (100, 50), (20, 1)])
@@ -529,15 +561,19 @@ def test_patches_that_move_are_one_if_they_look_alike(same, left):
 
 
 @pytest.mark.parametrize(
-    ("difference", "before", "after", "expected"),
+    ("difference", "error", "before", "after", "expected"),
     [
-        (-0.6, 0.6, 0.0, REMOVED),
-        (-0.3, 0.6, 0.3, REDUCED),
-        (0.01, 0.6, 0.61, UNCHANGED),
-        (0.045, 0.6, 0.645, UNCHANGED),  # certain, but too small to matter
-        (0.3, 0.3, 0.6, STRONGER),
-        (0.6, 0.0, 0.6, NEW),
+        (-0.6, 0.02, 0.6, 0.0, REMOVED),
+        (-0.3, 0.02, 0.6, 0.3, REDUCED),
+        (0.01, 0.01, 0.6, 0.61, UNCHANGED),
+        (0.045, 0.002, 0.6, 0.645, UNCHANGED),  # certain, but too small to matter
+        (0.045, 0.02, 0.6, 0.645, UNCLEAR),  # up to 0.085
+        (-0.5, 0.32, 0.6, 0.1, UNCLEAR),
+        (-0.5, math.inf, 0.6, 0.1, UNCLEAR),  # a single donor
+        (0.3, 0.02, 0.3, 0.6, STRONGER),
+        (0.6, 0.02, 0.0, 0.6, NEW),
     ],
 )
-def test_verdicts(difference, before, after, expected):
-    assert verdict(Mean(difference, 0.02, 100), Mean(before, 0.01, 100), Mean(after, 0.01, 100)) == expected
+def test_verdicts(difference, error, before, after, expected):
+    groups = 100 if math.isfinite(error) else 1
+    assert verdict(Mean(difference, error, groups), Mean(before, 0.01, 100), Mean(after, 0.01, 100)) == expected

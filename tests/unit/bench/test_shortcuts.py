@@ -246,6 +246,15 @@ def test_a_model_that_reads_the_plant_uses_it_at_its_place(reader):
     assert place["transplant"] > 0.3
 
 
+def test_only_a_finding_of_the_planted_class_at_the_plant_is_a_hit(reader):
+    """Of a model without a shortcut, every finding is a false alarm."""
+    model, task, prior = reader
+    elsewhere = replace(task, plant=replace(task.plant, fixed=np.roll(task.plant.fixed, 16, axis=(0, 1))))
+    for other, hit in ((task, True), (replace(task, target=1 - task.target), False), (elsewhere, False)):
+        found = [shortcuts.by_audit(model, other, prior, confounded=each)[0].found for each in (True, False)]
+        assert found == [hit, True]
+
+
 @pytest.mark.parametrize("name", ["agop-global", "integrated-gradients"])
 def test_mean_maps_name_the_plant(reader, name):
     model, task, prior = reader

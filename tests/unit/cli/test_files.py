@@ -92,9 +92,11 @@ def test_show_prints_facts_and_concentration_and_draws_the_maps(tmp_path):
     prior.save(tmp_path / "some" / "prior.safetensors")
     result = run_checked("show", "some/prior.safetensors", folder=tmp_path)
     assert result.stderr == ""
-    assert "class horse: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left; other classes 1.6 %" in result.stdout
+    assert (
+        "class horse: 24 % of diag(M) in 16 of 1,024 pixels, at the bottom left; other classes 1.6 %" in result.stdout
+    )
     rows = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
-    assert rows["class horse"] == ["class", "horse", "50", "24", "%", "lower", "left"]
+    assert rows["class horse"] == ["class", "horse", "50", "24", "%", "bottom", "left"]
     assert rows["all samples"][2] == "400"
     assert "wrote some/prior.png" in result.stdout
     with Image.open(tmp_path / "some" / "prior.png") as sheet:

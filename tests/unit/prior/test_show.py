@@ -36,10 +36,10 @@ def slow_twin(saliency):
 
     y0, x0 = median((-y, value) for value, y, _ in hottest), median((-x, value) for value, _, x in hottest)
     near = sum(value for value, y, x in hottest if abs(-y - y0) <= height / 4 and abs(-x - x0) <= width / 4)
-    vertical = ("upper", "", "lower")[int(3 * (y0 + 0.5) / height)]
+    vertical = ("top", "", "bottom")[int(3 * (y0 + 0.5) / height)]
     horizontal = ("left", "", "right")[int(3 * (x0 + 0.5) / width)]
-    words = " ".join(word for word in (vertical, horizontal) if word)
-    place = {"": "centre", "upper": "top", "lower": "bottom"}.get(words, words)
+    words = [word for word in (vertical, horizontal) if word]
+    place = " ".join(words if len(words) == 2 else [*words, "edge"] if words else ["centre"])
     return weight / sum(value for value, _, _ in pixels), place if near >= weight / 2 else "scattered"
 
 
@@ -82,7 +82,7 @@ def of_classes(maps, counts, names=()):
 
 
 def patches(count, hot_class):
-    """Maps (K,32,32): constant, and for one class 4×4 hot pixels at the lower left."""
+    """Maps (K,32,32): constant, and for one class 4×4 hot pixels at the bottom left."""
     maps = torch.ones(count, 32, 32)
     maps[hot_class, 28:, :4] = 20
     return maps
@@ -94,13 +94,13 @@ def test_summary_names_the_most_concentrated_class_and_the_range_of_the_others()
     prior = of_classes(maps, [50, 50, 50], ["cat", "horse", "ship"])
     # 320 of 1328, 32 of 1040, 16 of 1024
     assert Overview.of(prior).line == (
-        "class horse: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left; other classes 1.6–3.1 %"
+        "class horse: 24 % of diag(M) in 16 of 1,024 pixels, at the bottom left; other classes 1.6–3.1 %"
     )
     assert [part.label for part in Overview.of(prior).classes] == ["class horse", "class ship", "class cat"]
 
 
 def test_summary_of_classes_without_names_and_of_a_prior_without_classes():
-    hot = "24 % of diag(M) in 16 of 1,024 pixels, at the lower left"
+    hot = "24 % of diag(M) in 16 of 1,024 pixels, at the bottom left"
     assert Overview.of(of_classes(patches(2, 1), [50, 50])).line == f"class 1: {hot}; other class 1.6 %"
     whole = Overview.of(agop.AGOP(patches(2, 1)[1:], 50))
     assert (whole.line, whole.classes) == (f"all samples: {hot}", ())
@@ -219,7 +219,7 @@ def test_panels_show_all_samples_and_the_most_concentrated_classes_first():
 def test_a_notebook_shows_the_facts_the_concentration_and_the_maps():
     prior = of_classes(patches(2, 1), [50, 50], ["cat", "<b>horse</b>"])
     text = prior._repr_html_()
-    assert "class &lt;b&gt;horse&lt;/b&gt;: 24 % of diag(M) in 16 of 1,024 pixels, at the lower left" in text
+    assert "class &lt;b&gt;horse&lt;/b&gt;: 24 % of diag(M) in 16 of 1,024 pixels, at the bottom left" in text
     assert "<b>horse" not in text
     pictures = [Image.open(io.BytesIO(base64.b64decode(data))) for data in re.findall('base64,([^"]+)', text)]
     assert [image.size for image in pictures] == [(32, 32)] * 3
