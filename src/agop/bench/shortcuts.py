@@ -362,7 +362,8 @@ def markdown(spec: ShortcutSpec, results: Models) -> str:
         f"{len(learned)} learned a planted shortcut. {len(without)} have none: they are clean, or half",
         f"of each class has the plant. {len(not_learned)} didn't learn theirs and aren't counted.",
         f"A model has learned its shortcut if it loses at least {100 * LEARNED:.0f} % accuracy when the plant changes",
-        "sides. Intervals are 95 % over models.",
+        "sides. Found is a finding of the planted class, at the plant if its place is fixed; a false alarm is any",
+        "finding. Intervals are 95 % over models.",
     ]
     if learned and without:
         columns = (
