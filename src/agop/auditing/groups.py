@@ -25,8 +25,8 @@ class Groups:
 
     `separation` is Ashman's D, the difference of their means over the root mean square of their standard deviations:
     2.7 for a normal distribution, 3.5 for a uniform one. `gap` is the difference of the means,
-    `border` the value halfway between the groups. `nearest` is the separation of the smaller group from as many values
-    of the other group, those nearest to it.
+    `border` the value halfway between the groups. `nearest` is the separation of the smaller group from twice as many
+    values of the other group, those nearest to it.
     """
 
     high: Tensor
@@ -44,8 +44,8 @@ class Groups:
         separation, gap, size = (part[0].item() for part in _split(ordered[None]))
         high = np.zeros(len(array), bool)
         high[order[size:]] = True
-        fewer = min(size, len(array) - size)
-        low, up = ordered[size - fewer : size], ordered[size : size + fewer]
+        most = 2 * min(size, len(array) - size)
+        low, up = ordered[max(0, size - most) : size], ordered[size : size + most]
         nearest = (up.mean() - low.mean()) / math.sqrt(max((low.var() + up.var()) / 2, _TINY))
         return cls(torch.from_numpy(high), separation, gap, float(low[-1] + up[0]) / 2, float(nearest))
 
@@ -53,12 +53,13 @@ class Groups:
     def p(self) -> float:
         """The probability of such groups in values of one group, also of a skewed one.
 
-        It is the larger one of two: that of the separation of all values, and that of the smaller group from as many
+        It is the larger one of two: that of the separation of all values, and that of the smaller group from its
         neighbours. The long tail of a skewed distribution is far from the mean of the rest, but not from its
         neighbours.
         """
+        count = len(self.high)
         fewer = min(int(self.high.sum()), int((~self.high).sum()))
-        return max(p_uniform(self.separation, len(self.high)), p_uniform(self.nearest, 2 * fewer))
+        return max(p_uniform(self.separation, count), p_uniform(self.nearest, min(3 * fewer, count)))
 
 
 def p_uniform(separation: float, count: int) -> float:

@@ -239,7 +239,7 @@ def by_audit(
     is a confounder, only findings of its class count, at its place if that is fixed.
     """
     start = time.perf_counter()
-    sample = read_sample(model, task.test.images, task.test.labels, per_class=200, seed=0, progress=False)
+    sample = read_sample(model, task.test.images, task.test.labels, per_class=None, seed=0, progress=False)
     names = [f"class {index}" for index in range(sample.classes)]
     with AuditedModel.of(model, sample) as audited:
         examined = examine(audited, sample, prior, names, seed=0, progress=False)
