@@ -165,7 +165,8 @@ def test_full_disks_leave_no_partial_file_and_no_traceback(tmp_path):
 def _held(command, limit, folder):
     """True if a command with a limit on the size of files ends with an error or a result, not with half a file."""
     limited = (  # without half a bytecode file, which would break the commands after it
-        f"import sys; sys.dont_write_bytecode = True; import resource, runpy, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "import resource, runpy, signal, sys; sys.dont_write_bytecode = True; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); runpy.run_module('agop', run_name='__main__')"
     )
     done = run_process(*command, before=("-c", limited), folder=folder)
