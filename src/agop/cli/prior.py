@@ -31,53 +31,37 @@ _CLASS_BYTES = 2**27
 _LISTED = 23
 
 
-@options.with_model_options
+@options.command
 def fit(
+    *,
     model: options.Model,
-    data: Annotated[
-        Path, typer.Argument(help="Folder with one folder of images per class; with --all-samples, of any images.")
-    ],
-    how: options.ModelOptions,
-    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
+    data: Annotated[Path, "Folder with one folder of images per class; with --all-samples, of any images."],
+    out: Annotated[Path, "AGOP file to write."] = Path("prior.safetensors"),
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes that read images.")] = 0,
-    per_class: Annotated[
-        bool | None,
-        typer.Option(
-            "--per-class/--no-per-class", help="Also keep one diagonal per class. Default: if they take up to 128 MiB."
-        ),
-    ] = None,
-    all_samples: Annotated[
-        bool, typer.Option("--all-samples", help="Also count misclassified samples. Class folders aren't needed.")
-    ] = False,
-    skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Skip samples with NaN or infinite gradients.")] = False,
-    patches: Annotated[
-        bool, typer.Option(help="Also keep the patch matrix of the first convolution, or of --layer.")
-    ] = True,
-    layer: Annotated[str | None, typer.Option(help="Layer of the patch matrix, by name: maps or tokens.")] = None,
+    per_class: Annotated[bool | None, "Also keep one diagonal per class. Default: if they take up to 128 MiB."] = None,
+    all_samples: Annotated[bool, "Also count misclassified samples. Class folders aren't needed."] = False,
+    skip_nan: Annotated[bool, "Skip samples with NaN or infinite gradients."] = False,
+    patches: Annotated[bool, "Also keep the patch matrix of the first convolution, or of --layer."] = True,
+    layer: Annotated[str | None, "Layer of the patch matrix, by name: maps or tokens."] = None,
     sketch_rank: Annotated[
         int,
         typer.Option(
             "--rank", min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64."
         ),
     ] = 0,
-    contrast: Annotated[
-        bool,
-        typer.Option("--contrast", help="Gradients of the log-odds of the predicted class, instead of its logit."),
-    ] = False,
+    contrast: Annotated[bool, "Gradients of the log-odds of the predicted class, instead of its logit."] = False,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force",
-            help="Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
-            "accuracy is like chance. Overwrite an existing file that agop didn't write.",
-        ),
+        "Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
+        "accuracy is like chance. Overwrite an existing file that agop didn't write.",
     ] = False,
+    how: options.ModelOptions,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.model.state import fingerprint
@@ -214,9 +198,10 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
         warn(message)
 
 
+@options.command
 def merge(
-    files: Annotated[list[Path], typer.Argument(help="AGOP files of one model over different images.")],
-    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("merged.safetensors"),
+    files: Annotated[list[Path], "AGOP files of one model over different images."],
+    out: Annotated[Path, "AGOP file to write."] = Path("merged.safetensors"),
     force: options.Force = False,
 ) -> None:
     """Join AGOP files of one model over different images into one file."""
@@ -229,11 +214,10 @@ def merge(
     plain_console().print(f"wrote {out}: {merged!r}, from {len(files)} files")
 
 
+@options.command
 def show(
-    prior: Annotated[Path, typer.Argument(help="AGOP file, from `agop fit` or a training hook.")],
-    out: Annotated[
-        Path | None, typer.Option(help="PNG to write. Default: the file's name with .png, beside it.")
-    ] = None,
+    prior: Annotated[Path, "AGOP file, from `agop fit` or a training hook."],
+    out: Annotated[Path | None, "PNG to write. Default: the file's name with .png, beside it."] = None,
     force: options.Force = False,
 ) -> None:
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""
