@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Predictions that are printed; the page lists all.
 _PRINTED = 20
+# Images in the model at once, in the app.
+_APP_BATCH = 8
 
 
 @options.command
@@ -168,6 +170,8 @@ def load_session(
 ) -> Session:
     """Session with the model of the arguments, after a first pass through it."""
     from agop.app.page import Session
+    from agop.images.explained import Explainer
+    from agop.images.files import class_names
 
     how = options.ModelOptions(**model_options)
     library, _, name = model.partition(":")
@@ -176,8 +180,14 @@ def load_session(
     if library == "hf" and not Path(name).expanduser().is_dir():
         raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
     network, preprocessing, statistic = how.open(model, prior, force)
-    classes, about = count_classes(network, preprocessing.zeros()), how.manifest_source(model, prior)
-    return Session(network, preprocessing, statistic, classes, layer, names, about)
+    classes = count_classes(network, preprocessing.zeros())
+    if statistic is not None:
+        statistic.check_shape(preprocessing.zeros())  # raises now, not on the first upload
+    explainer = Explainer(
+        network, (), preprocessing, statistic, layer=layer, batch_size=_APP_BATCH, lenient=True,
+        names=class_names(statistic, names, classes, network), output=options.output_of(None, statistic),
+    )  # fmt: skip
+    return Session(explainer, classes, how.manifest_source(model, prior))
 
 
 @options.command

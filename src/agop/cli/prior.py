@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +17,7 @@ from agop.errors import AGOPError, InputError, warn
 from agop.processes import torchrun_rank
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from agop.images.files import Batches, ImageFolder
+    from agop.images.files import ImageFolder
     from agop.prior.agop import AGOP, DataProvenance
 
 # Seconds between snapshots under torchrun, where the end of one rank ends all.
@@ -101,7 +99,8 @@ def fit(
         with part.mentioned_in_errors():
             prior = fit_model(
                 loaded,
-                _BatchesThenBarrier(images.share(rank, world_size).batches(batch_size or READ_BATCH, workers)),
+                # The barrier names a missing rank before the ranks add their sums.
+                images.share(rank, world_size).batches(batch_size or READ_BATCH, workers, at_end=barrier),
                 progress=rank == 0,
                 batch_size=batch_size,
                 snapshot=None if snapshot_every is None else part.write,
@@ -136,22 +135,6 @@ def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
 
 def _with_provenance(prior: AGOP, data: DataProvenance, **entries: Any) -> AGOP:
     return replace(prior, provenance=replace(prior.provenance, data=data, **entries))
-
-
-@dataclass(frozen=True)
-class _BatchesThenBarrier:
-    """Batches of one rank, then a barrier: a missing rank is named before the ranks add their sums."""
-
-    batches: Batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
-        from agop.processes import barrier
-
-        yield from self.batches
-        barrier()
 
 
 class _Part:
