@@ -43,11 +43,8 @@ def fit(
     skip_nan: Annotated[bool, "Skip samples with NaN or infinite gradients."] = False,
     patches: Annotated[bool, "Also keep the patch matrix of the first convolution, or of --layer."] = True,
     layer: Annotated[str | None, "Layer of the patch matrix, by name: maps or tokens."] = None,
-    sketch_rank: Annotated[
-        int,
-        typer.Option(
-            "--rank", min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64."
-        ),
+    rank: Annotated[
+        int, typer.Option(min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64.")
     ] = 0,
     contrast: Annotated[bool, "Gradients of the log-odds of the predicted class, instead of its logit."] = False,
     snapshot_every: Annotated[
@@ -69,8 +66,8 @@ def fit(
 
     preprocessing = how.prepare(model)
     with process_group(gpus=how.device is None or how.device.startswith("cuda")):
-        rank, world_size = rank_and_world_size()
-        if rank == 0:
+        process, world_size = rank_and_world_size()
+        if process == 0:
             options.check_out(out, [how.weights, Path(model), data, names], force=force)
         images = open_images(data, preprocessing, all_samples)
         loaded = how.load(model)
@@ -83,7 +80,7 @@ def fit(
             "nan": "skip" if skip_nan else "raise",
             "patches": patches,
             "layer": layer,
-            "rank": sketch_rank,
+            "rank": rank,
             "output": "contrast" if contrast else "predicted",
         }
         digest = ImagesDigest(**images.summary())
@@ -95,25 +92,25 @@ def fit(
         )  # fmt: skip
         if world_size > 1 and snapshot_every is None:
             snapshot_every = _SNAPSHOT_SECONDS
-        part = _Part(out, provenance, rank, world_size)
+        part = _Part(out, provenance, process, world_size)
         with part.mentioned_in_errors():
             prior = fit_model(
                 loaded,
                 # The barrier names a missing rank before the ranks add their sums.
-                images.share(rank, world_size).batches(batch_size or READ_BATCH, workers, at_end=barrier),
-                progress=rank == 0,
+                images.share(process, world_size).batches(batch_size or READ_BATCH, workers, at_end=barrier),
+                progress=process == 0,
                 batch_size=batch_size,
                 snapshot=None if snapshot_every is None else part.write,
                 snapshot_every=snapshot_every or 0,
                 **rule,
             )
             prior = _with_provenance(prior, provenance)
-            if rank == 0:
+            if process == 0:
                 prior.save(out)
             barrier()  # the parts stay until the whole file is written
         if snapshot_every is not None:
             part.path.unlink(missing_ok=True)
-    if rank == 0:
+    if process == 0:
         _print_result(prior, images, out)
         correct, labelled, majority = (getattr(prior.provenance, n) or 0 for n in ("correct", "labelled", "majority"))
         problem = chance(correct, labelled, majority, class_count, images, how.weights)

@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,11 +168,10 @@ def data_uri(picture: Picture, side: int | None = None, quality: int = 92) -> st
     image = Image.fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
-    few = has_few_pixels(picture)
-    options: dict[str, Any] = {"format": "PNG"} if few else {"format": "JPEG", "quality": quality}
+    kind = "png" if has_few_pixels(picture) else "jpeg"
     buffer = io.BytesIO()
-    image.save(buffer, **options)
-    return f"data:image/{'png' if few else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, kind, quality=quality)  # a PNG has none
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 _SMALLEST, _FEW = 192, 32
