@@ -72,15 +72,11 @@ def _check(path: Path) -> None:
     if size > MOST_BYTES:
         raise FileError(f"has {size / 2**20:.1f} MB, the limit is {MOST_BYTES // 2**20} MB: make it smaller")
     with open_image(path) as file:
-        pixels = file.width * file.height
-        if pixels > MOST_PIXELS:
-            raise FileError(f"has {_millions(pixels)} pixels, the limit is {_millions(MOST_PIXELS)}: make it smaller")
+        millions, most = file.width * file.height / 1e6, MOST_PIXELS / 1e6
+        if millions > most:
+            raise FileError(f"has {millions:.0f} million pixels, the limit is {most:.0f} million: make it smaller")
         if file.mode not in _MODES and not file.mode.startswith("I;16"):
             raise FileError(f"has pixels of mode {file.mode}, not colours: save it with 8 or 16 bits per channel")
-
-
-def _millions(pixels: int) -> str:
-    return f"{pixels / 1e6:.0f} million"
 
 
 @dataclass(frozen=True)
@@ -194,19 +190,18 @@ def _html(template: str, **values: Any) -> str:
     return text.translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
 
 
+@dataclass(eq=False)
 class Page:
     """The page of a session. Uploads and downloads are below `folder`; `examples` are images to click."""
 
-    def __init__(
-        self,
-        session: Session,
-        folder: Path,
-        examples: Sequence[Path] = (),
-        colouring: Colouring = DEFAULT_COLOURING,
-    ) -> None:
-        self.session, self.folder, self.colouring = session, folder, colouring
-        (folder / "examples").mkdir()  # Gradio serves files from this folder only
-        self.examples = [Path(shutil.copy(path, folder / "examples")) for path in examples]
+    session: Session
+    folder: Path
+    examples: Sequence[Path] = ()
+    colouring: Colouring = DEFAULT_COLOURING
+
+    def __post_init__(self) -> None:
+        (self.folder / "examples").mkdir()  # Gradio serves files from this folder only
+        self.examples = [Path(shutil.copy(path, self.folder / "examples")) for path in self.examples]
 
     def blocks(self) -> Any:
         """The page as Gradio blocks."""

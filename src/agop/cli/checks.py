@@ -116,8 +116,7 @@ def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str
         f"classes{other_fix}"
     )
     inside = [images.folder / name for name in images.classes]
-    matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]
-    if matching:
+    if matching := [str(folder) for folder in inside if len(class_folders(folder)) == classes]:
         fix = f"did you mean {' or '.join(matching[:3])}, with {classes} folders?"
     return f"{_mismatch(images, classes)}: {fix}"
 

@@ -120,8 +120,7 @@ def fit(
 
 def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
     """True if the diagonals per class are small enough to keep by default. Prints why if they aren't."""
-    channels, (height, width) = 1 if images.preprocessing.gray else 3, images.preprocessing.size
-    size = class_count * channels * height * width * 8  # float64
+    size = class_count * images.preprocessing.zeros().numel() * 8  # float64
     if size > _CLASS_BYTES and torchrun_rank()[0] == 0:
         plain_console().print(
             f"only the diagonal of all samples is kept: those of {class_count:,} classes take {size / 2**20:,.0f} MiB "

@@ -139,8 +139,7 @@ class ExplanationFolder:
 
     def _options(self, name: str) -> dict[str, Any]:
         """Options of a method, with the layer that it gets."""
-        method = methods.create(name)
-        method = resolve_method(method, missing_layer(method, self.explainer.layer))
+        method = resolve_method(name, missing_layer(methods.create(name), self.explainer.layer))
         return {each.name: getattr(method, each.name) for each in fields(method)}
 
 

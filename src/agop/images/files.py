@@ -258,8 +258,7 @@ class ClassFolders(ImageFolder):
         """The images labelled by `folder_classes`. Raises InputError if one is in a folder that isn't a class."""
         index = folder_classes(self.classes, names, count)
         folders = {self.classes[label] for _, label in self.files if label is not None}
-        unknown = sorted(folders - index.keys())
-        if unknown:
+        if unknown := sorted(folders - index.keys()):
             raise InputError(
                 f"{unknown[0]} isn't one of the model's classes ({', '.join(names[:5])}): rename it, or change --names"
             )
