@@ -1,12 +1,11 @@
 """The page of `agop app`: uploads that one model explains, as HTML in Gradio blocks."""
 
-import html
 import shutil
 import threading
 import warnings
 import zipfile
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -18,19 +17,17 @@ import numpy as np
 from fastapi import FastAPI, Request, Response
 from PIL import Image
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from torch import nn
 
 from agop import methods
 from agop.errors import AGOPError, FileError, InputError, recorded_warnings
 from agop.images import overlays
 from agop.images.explained import Explained, Explainer, percent
 from agop.images.explanation_folder import ExplanationFolder
-from agop.images.files import class_name, class_names
-from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, Colouring, Picture
+from agop.images.files import class_name
+from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, Colouring
 from agop.images.preprocessing import Preprocessing, open_image
-from agop.model.outputs import PREDICTED
-from agop.prior.agop import AGOP
 from agop.registry import unknown_name_error
+from agop.web import environment
 
 TITLE = "agop: what an image classifier looks at"
 # Seconds after which uploads and downloads are removed, and between two looks at them.
@@ -43,13 +40,16 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
 }
 _DEFAULTS = ("agop", "integrated-gradients", "vanilla")
-_LISTED_CLASSES, _BATCH = 5, 8
+_LISTED_CLASSES = 5
 MOST_BYTES = 20 * 2**20
 # Gradio rejects all files of a drop if one is above its limit. Up to that limit, `read_upload` rejects just the one.
 MOST_SENT_BYTES = 5 * MOST_BYTES
 MOST_PIXELS = 50_000_000
 MOST_FILES = 50
 _MODES = {"1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "LAB", "HSV"}
+_TEMPLATES = environment(__package__)
+_CALLED = (percent, class_name, overlays.data_uri, overlays.has_few_pixels)
+_TEMPLATES.globals |= {function.__name__: function for function in _CALLED}
 
 
 def read_upload(path: Path, preprocessing: Preprocessing) -> Image.Image:
@@ -72,15 +72,11 @@ def _check(path: Path) -> None:
     if size > MOST_BYTES:
         raise FileError(f"has {size / 2**20:.1f} MB, the limit is {MOST_BYTES // 2**20} MB: make it smaller")
     with open_image(path) as file:
-        pixels = file.width * file.height
-        if pixels > MOST_PIXELS:
-            raise FileError(f"has {_millions(pixels)} pixels, the limit is {_millions(MOST_PIXELS)}: make it smaller")
+        millions, most = file.width * file.height / 1e6, MOST_PIXELS / 1e6
+        if millions > most:
+            raise FileError(f"has {millions:.0f} million pixels, the limit is {most:.0f} million: make it smaller")
         if file.mode not in _MODES and not file.mode.startswith("I;16"):
             raise FileError(f"has pixels of mode {file.mode}, not colours: save it with 8 or 16 bits per channel")
-
-
-def _millions(pixels: int) -> str:
-    return f"{pixels / 1e6:.0f} million"
 
 
 @dataclass(frozen=True)
@@ -93,24 +89,14 @@ class Outcome:
     notes: list[str]
 
 
+@dataclass(frozen=True)
 class Session:
-    """Explains uploads with one model, one request at a time. `about` says where the model came from.
+    """Explains uploads with one model, one request at a time. `about` says where the model came from."""
 
-    A prior that doesn't fit raises now, not on the first upload.
-    """
-
-    def __init__(
-        self, model: nn.Module, preprocessing: Preprocessing, prior: AGOP | None, classes: int, layer: str | None,
-        names: Path | None, about: dict[str, Any],
-    ) -> None:  # fmt: skip
-        self.about, self.classes, self._lock = about, classes, threading.Lock()
-        if prior is not None:
-            prior.check_shape(preprocessing.zeros())
-        self.explainer = Explainer(
-            model, (), preprocessing, prior, layer=layer, batch_size=_BATCH,
-            names=class_names(prior, names, self.classes, model), lenient=True,
-            output=PREDICTED if prior is None else prior.provenance.output,
-        )  # fmt: skip
+    explainer: Explainer
+    classes: int
+    about: dict[str, Any]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def busy(self) -> bool:
@@ -167,108 +153,62 @@ def write_zip(outcome: Outcome, about: dict[str, Any], parent: Path, colouring: 
     return path
 
 
-def escape(text: str) -> str:
-    """HTML that shows the text literally, also in Gradio, which fills templates with braces and dollar signs."""
-    return html.escape(text).translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
-
-
 def page_of(outcome: Outcome, colouring: Colouring = DEFAULT_COLOURING) -> str:
     """Boxes with skipped files and notes, then a card per image."""
-    parts = [lines("Skipped", outcome.skipped, "skipped"), lines("Notes", outcome.notes, "notes")]
-    return "".join(parts + [card(result, outcome.explainer.names, colouring) for result in outcome.results])
+    axes = {"own": "a pixel’s value, relative to its map’s top value", "common": "a pixel’s share of its map"}
+    stops = overlays.heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
+    return _html(
+        "results.html",
+        boxes={"Skipped": outcome.skipped, "Notes": outcome.notes},
+        cards=[_card(result, colouring) for result in outcome.results],
+        names=outcome.explainer.names,
+        axis=axes[colouring.scale],
+        stops=",".join(f"rgb({r},{g},{b})" for r, g, b in stops),
+    )
 
 
-def lines(title: str, texts: Sequence[str], kind: str) -> str:
-    """A box with a line per text; empty without texts."""
-    if not texts:
-        return ""
-    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    role = "alert" if kind == "skipped" else "note"
-    return f'<div class="agop-lines {kind}" role="{role}"><b>{escape(title)}</b><ul>{items}</ul></div>'
-
-
-def about(session: Session) -> str:
-    """The model, its input and its prior."""
-    explainer = session.explainer
-    size = "×".join(map(str, explainer.preprocessing.size))
-    channels = "gray" if explainer.preprocessing.gray else "RGB"
-    prior = "no AGOP file" if explainer.prior is None else repr(explainer.prior)
-    name = f"<code>{escape(str(session.about['model']))}</code>"
-    return f'<p class="agop-model">Model: {name}, {session.classes} classes, {size} {channels}; {escape(prior)}</p>'
-
-
-def card(explained: Explained, names: Sequence[str], colouring: Colouring = DEFAULT_COLOURING) -> str:
-    """One image: its prediction, its maps, and its most likely classes."""
-    file = explained.path.name
+def _card(explained: Explained, colouring: Colouring) -> tuple[Any, ...]:
+    """One image, its pictures with captions, the ticks of the colour bar if a map has colours, and likely classes."""
+    file, picture = explained.path.name, explained.picture
     maps = {method: saliency.numpy() for method, saliency in explained.maps.items()}
     strengths, top = colouring.strengths(maps)
-    figures = [_figure("image", f"the image {file}", explained.picture)]
+    figures = [("image", f"the image {file}", picture)]
     for method, strength in strengths.items():
-        drawn = overlays.tile(explained.picture, strength, colouring)
-        figures.append(_figure(overlays.label(method, maps[method]), f"{method} of {file}", drawn))
-    return (
-        f'<section class="agop-card"><h3>{escape(file)} <span>is predicted to be</span> '
-        f"{escape(class_name(names, explained.predicted))} <span>({percent(explained.probability)})</span></h3>"
-        f'<div class="agop-maps">{"".join(figures)}</div>'
-        f'<div class="agop-below">{_bar(colouring, top)}{_classes(explained, names)}</div></section>'
-    )
+        drawn = overlays.tile(picture, strength, colouring)
+        figures.append((overlays.label(method, maps[method]), f"{method} of {file}", drawn))
+    # On a square-root axis a quarter of the top share is in the middle.
+    shares = (0.0, 0.5, 1.0) if colouring.scale == "own" else (0.0, top / 4, top)
+    # Two significant digits: colours can't be read more precisely.
+    ticks = [f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%" for share in shares]
+    likely = explained.probabilities.topk(min(_LISTED_CLASSES, len(explained.probabilities)))
+    return explained, figures, ticks if top > 0 else [], zip(*(part.tolist() for part in likely), strict=True)
 
 
-def _figure(caption: str, alternative: str, picture: Picture) -> str:
-    few, address = overlays.has_few_pixels(picture), overlays.data_uri(picture)
-    image = f'<img src="{address}" alt="{escape(alternative)}"{" class=few" if few else ""}>'
-    return f"<figure><figcaption>{escape(caption)}</figcaption>{image}</figure>"
+def _html(template: str, **values: Any) -> str:
+    """A template with its values. Gradio also fills templates, so braces and dollar signs are escaped."""
+    text = _TEMPLATES.get_template(template).render(values)
+    return text.translate({ord(sign): f"&#{ord(sign)};" for sign in "${}`"})
 
 
-def _bar(colouring: Colouring, top: float) -> str:
-    """The colour bar; empty if no map has colours."""
-    if not top > 0:
-        return ""
-    if colouring.scale == "own":
-        title, values = "a pixel’s value, relative to its map’s top value", (0.0, 0.5, 1.0)
-    else:  # on a square-root axis a quarter of the top share is in the middle
-        title, values = "a pixel’s share of its map", (0.0, top / 4, top)
-    ticks = "".join(f"<span>{_percent(value)}</span>" for value in values)
-    colours = overlays.heat(np.linspace(0, 1, 17)[None], 1.0, colouring.colours)[0].tolist()
-    stops = ",".join(f"rgb({r},{g},{b})" for r, g, b in colours)
-    bar = f'<div class="agop-bar" style="background: linear-gradient(to right,{stops})"></div>'
-    return f'<div>{title}{bar}<div class="agop-ticks">{ticks}</div></div>'
-
-
-def _classes(explained: Explained, names: Sequence[str]) -> str:
-    values, classes = explained.probabilities.topk(min(_LISTED_CLASSES, len(explained.probabilities)))
-    rows = "".join(
-        f"<tr><td>{escape(class_name(names, index))}</td><td>{percent(value)}</td></tr>"
-        for index, value in zip(classes.tolist(), values.tolist(), strict=True)
-    )
-    return f"<div>most likely classes<table>{rows}</table></div>"
-
-
-def _percent(share: float) -> str:
-    """Percent with two significant digits: colours can't be read more precisely."""
-    return f"{100 * share:.2g}\u00a0%" if share < 0.995 else "100\u00a0%"
-
-
+@dataclass(eq=False)
 class Page:
     """The page of a session. Uploads and downloads are below `folder`; `examples` are images to click."""
 
-    def __init__(
-        self,
-        session: Session,
-        folder: Path,
-        examples: Sequence[Path] = (),
-        colouring: Colouring = DEFAULT_COLOURING,
-    ) -> None:
-        self.session, self.folder, self.colouring = session, folder, colouring
-        (folder / "examples").mkdir()  # Gradio serves files from this folder only
-        self.examples = [Path(shutil.copy(path, folder / "examples")) for path in examples]
+    session: Session
+    folder: Path
+    examples: Sequence[Path] = ()
+    colouring: Colouring = DEFAULT_COLOURING
+
+    def __post_init__(self) -> None:
+        (self.folder / "examples").mkdir()  # Gradio serves files from this folder only
+        self.examples = [Path(shutil.copy(path, self.folder / "examples")) for path in self.examples]
 
     def blocks(self) -> Any:
         """The page as Gradio blocks."""
         with gradio.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(_LOOK, _KEPT)) as blocks:
             limits = f"up to {MOST_FILES}, at most {MOST_BYTES // 2**20} MB each"
             gradio.Markdown(f"# {TITLE}\nDrop images ({limits}), select methods, see which pixels the model relies on.")
-            gradio.HTML(about(self.session), elem_id="about")
+            gradio.HTML(_html("about.html", session=self.session), elem_id="about")
             with gradio.Row(equal_height=False):
                 with gradio.Column(scale=1, min_width=300):
                     images = gradio.File(label="Images", file_count="multiple", height=180, elem_id="images")
@@ -305,7 +245,7 @@ class Page:
             path = str(write_zip(outcome, self.session.about, self.folder, colouring)) if complete else None
         except (Exception, SystemExit) as error:  # a user's own model may raise anything
             message = str(error) if isinstance(error, AGOPError) else f"{type(error).__name__}: {error}"
-            return [lines("Error", [message], "skipped"), gradio.update(visible=False)]
+            return [_html("results.html", boxes={"Error": [message]}, cards=[]), gradio.update(visible=False)]
         return [page_of(outcome, colouring), gradio.update(value=path, visible=complete)]
 
     def example(self, event: gradio.SelectData) -> list[str]:

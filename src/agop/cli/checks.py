@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from agop.errors import InputError, ModelError, warn
+from agop.errors import FileError, InputError, ModelError, warn
 from agop.processes import torchrun_rank
 from agop.stats import at_chance
 
@@ -116,8 +116,7 @@ def wrong_folders(images: ImageFolder, classes: int, other_fix: str = "") -> str
         f"classes{other_fix}"
     )
     inside = [images.folder / name for name in images.classes]
-    matching = [str(folder) for folder in inside if len(class_folders(folder)) == classes]
-    if matching:
+    if matching := [str(folder) for folder in inside if len(class_folders(folder)) == classes]:
         fix = f"did you mean {' or '.join(matching[:3])}, with {classes} folders?"
     return f"{_mismatch(images, classes)}: {fix}"
 
@@ -152,12 +151,12 @@ def _listed(names: Sequence[str]) -> str:
 
 def _sizes(images: ImageFolder) -> list[tuple[int, int]]:
     """Height and width of some images, spread over the folder, from their headers."""
-    from PIL import Image
+    from agop.images.preprocessing import open_image
 
     sizes = []
     for path, _ in images.spread(_IMAGES).files:
         # An image that can't be read is reported when its pixels are read.
-        with suppress(OSError, Image.DecompressionBombError, ValueError, SyntaxError), Image.open(path) as image:
+        with suppress(FileError), open_image(path) as image:
             sizes.append((image.height, image.width))
     return sizes
 
@@ -178,24 +177,14 @@ def count_classes(model: nn.Module, images: Tensor) -> int:
 
 def _count_correct(model: nn.Module, images: ImageFolder, batch_size: int | None) -> tuple[int, int, int]:
     """Of some images, spread over the class folders: how many are classified correctly, all, those of one class."""
+    from agop.evaluation.scoring import all_logits
     from agop.model.outputs import predicted
 
     correct, seen, of_class = 0, 0, Counter[int]()
     for inputs, labels in images.spread(_IMAGES).batches(batch_size or READ_BATCH):
         if seen and batch_size is not None and len(inputs) < batch_size:
             continue  # an exported model may take full batches only
-        correct += int(predicted(_logits(model, inputs, batch_size)).eq(labels).sum())
+        correct += int(predicted(all_logits(model, inputs, batch_size)).eq(labels).sum())
         seen += len(inputs)
         of_class.update(labels.tolist())
     return correct, seen, max(of_class.values(), default=0)
-
-
-def _logits(model: nn.Module, inputs: Tensor, batch_size: int | None) -> Tensor:
-    """Logits (N,K) on the CPU, with as many images at once as in the pass that follows."""
-    import torch
-
-    from agop.model.probe import probing, rows_for
-
-    parts = torch.split(inputs, rows_for(inputs, batch_size, model))
-    with probing(model) as probe:
-        return torch.cat([probe.logits(part).cpu() for part in parts])

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from agop.evaluation.table import Evaluation
 
 
-@options.with_model_options
+@options.command
 def evaluate(
+    *,
     model: options.Model,
-    pictures: Annotated[Path, typer.Argument(help="Folder of images. With class folders, accuracy is also reported.")],
-    how: options.ModelOptions,
+    pictures: Annotated[Path, "Folder of images. With class folders, accuracy is also reported."],
     masks: Annotated[
         Path | None,
         typer.Argument(help="Folder of masks, each with the relative path of its image. Optional with --grid."),
@@ -33,26 +33,23 @@ def evaluate(
     prior: options.Prior = None,
     references: options.References = None,
     method: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."),
+        list[str] | None, "Only this method, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE sets an option."
     ] = None,
-    metric: Annotated[list[str] | None, typer.Option(help="Only this metric; repeatable.")] = None,
-    out: Annotated[
-        Path, typer.Option(help="Run folder to write. After an interruption, the same command resumes.")
-    ] = Path("runs/evaluation"),
+    metric: Annotated[list[str] | None, "Only this metric; repeatable."] = None,
+    out: Annotated[Path, "Run folder to write. After an interruption, the same command resumes."] = Path(
+        "runs/evaluation"
+    ),
     layer: options.Layer = None,
     contrast: options.Contrast = None,
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,
     controls: Annotated[
-        bool, typer.Option(help="Also score maps that don't depend on the model: a central blob and the mean mask.")
+        bool, "Also score maps that don't depend on the model: a central blob and the mean mask."
     ] = True,
     first: Annotated[int | None, typer.Option(min=1, help="Only the first N images.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps for deletion and insertion.")] = None,
-    grid: Annotated[
-        bool, typer.Option("--grid", help="Grid pointing game: score maps of four classes on 2×2 grids of images.")
-    ] = False,
+    grid: Annotated[bool, "Grid pointing game: score maps of four classes on 2×2 grids of images."] = False,
     grids: Annotated[int | None, typer.Option(min=1, help="At most this many grids. Default: 100.")] = None,
     confidence: Annotated[
         float | None,
@@ -61,6 +58,7 @@ def evaluate(
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     force: options.ForceAll = False,
+    how: options.ModelOptions,
 ) -> None:
     """Score methods on images with masks, or on grids: print a table and write a run folder for `agop report`."""
     from agop import methods
@@ -133,20 +131,21 @@ def evaluate(
     console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 
-@options.with_model_options
+@options.command
 def sanity(
+    *,
     model: options.Model,
-    pictures: Annotated[Path, typer.Argument(help="Folder of images.")],
-    how: options.ModelOptions,
+    pictures: Annotated[Path, "Folder of images."],
     method: options.Methods = None,
     prior: options.Prior = None,
     references: options.References = None,
     contrast: options.Contrast = None,
     images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
-    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    seed: Annotated[int, "Seed of the random weights."] = 0,
     batch_size: options.BatchSize = None,
     force: options.ForcePrior = False,
+    how: options.ModelOptions,
 ) -> None:
     """Sanity check: compare maps with those of the same model with random weights, from the last layer to all."""
     from agop import methods
@@ -170,19 +169,15 @@ def sanity(
 _FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".csv": "csv", ".tex": "latex", ".json": "json"}
 
 
+@options.command
 def report(
-    run: Annotated[Path, typer.Argument(help="Run folder of `agop bench` or `agop evaluate`.")],
+    run: Annotated[Path, "Run folder of `agop bench` or `agop evaluate`."],
     format_: Annotated[
         str | None,
         typer.Option("--format", help="html, markdown, csv, latex or json; default: by the extension of --out."),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="File to write; default: RUN/index.html, or standard output if not html."),
-    ] = None,
-    samples: Annotated[
-        str, typer.Option(help="all, or correct: only images that every network of the run classifies correctly.")
-    ] = "all",
+    out: Annotated[Path | None, "File to write; default: RUN/index.html, or standard output if not html."] = None,
+    samples: Annotated[str, "all, or correct: only images that every network of the run classifies correctly."] = "all",
     force: options.Force = False,
 ) -> None:
     """Write the report of a run as an HTML page, Markdown, CSV, LaTeX or JSON."""
@@ -213,9 +208,10 @@ data = typer.Typer(help="Check the official data of a benchmark.", no_args_is_he
 
 
 @data.command("clevr-xai")
+@options.command
 def clevr_xai(
     folder: Annotated[Path | None, typer.Argument(help="Folder with the official files, unpacked or not.")] = None,
-    questions: Annotated[str, typer.Option(help="simple or complex.")] = "simple",
+    questions: Annotated[str, "simple or complex."] = "simple",
 ) -> None:
     """Check a folder with the CLEVR-XAI release; without a folder, print where to download it.
 
@@ -233,10 +229,9 @@ def clevr_xai(
     console.print(f"next: agop bench clevr-xai --data {folder}")
 
 
+@options.command
 def list_(
-    scenarios: Annotated[
-        bool, typer.Option("--scenarios", help="List the scenarios of the benchmarks with their backgrounds instead.")
-    ] = False,
+    scenarios: Annotated[bool, "List the scenarios of the benchmarks with their backgrounds instead."] = False,
 ) -> None:
     """List the methods with their options, the metrics, the benchmarks, and how to name a model."""
     from rich.console import Console

@@ -23,39 +23,36 @@ if TYPE_CHECKING:
 
 # Predictions that are printed; the page lists all.
 _PRINTED = 20
+# Images in the model at once, in the app.
+_APP_BATCH = 8
 
 
-@options.with_model_options
+@options.command
 def explain(
+    *,
     model: options.Model,
-    images: Annotated[list[Path], typer.Argument(help="Images, or folders of images.")],
-    how: options.ModelOptions,
+    images: Annotated[list[Path], "Images, or folders of images."],
     method: options.MethodsOrAll = None,
     prior: options.Prior = None,
     references: options.References = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("explanations"),
-    target: Annotated[
-        str | None, typer.Option(help="Class to explain, by name or number. Default: the predicted one.")
-    ] = None,
+    out: Annotated[Path, "Folder to write to."] = Path("explanations"),
+    target: Annotated[str | None, "Class to explain, by name or number. Default: the predicted one."] = None,
     layer: options.Layer = None,
     contrast: options.Contrast = None,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     force: options.ForceAll = False,
-    scale: options.Scale = "own",
-    percentile: options.Percentile = 98.0,
-    opacity: options.Opacity = 1.0,
-    colours: options.Colours = "inferno",
+    drawing: options.DrawingOptions,
+    how: options.ModelOptions,
 ) -> None:
     """Explain images: write a sheet of overlays per image, index.html with all images, the raw maps, and a manifest."""
     from agop import methods
     from agop.images.explained import Explainer, label_of, lines, summary
     from agop.images.explanation_folder import ExplanationFolder, check_outputs
     from agop.images.files import class_index, class_names
-    from agop.images.overlays import Colouring
     from agop.processes import track
 
-    colouring = Colouring(scale, percentile, opacity, colours)
+    colouring = drawing.colouring()
     skipped: list[str] = []
 
     def skip(message: str) -> None:
@@ -121,9 +118,9 @@ def _image_files(paths: list[Path], skip: Skip) -> list[tuple[Path, Path | None]
     return files
 
 
-@options.with_model_options
+@options.command
 def app(
-    how: options.ModelOptions,
+    *,
     model: Annotated[
         str | None,
         typer.Argument(
@@ -133,24 +130,21 @@ def app(
     prior: options.Prior = None,
     names: options.Names = None,
     layer: options.Layer = None,
-    scale: options.Scale = "own",
-    percentile: options.Percentile = 98.0,
-    opacity: options.Opacity = 1.0,
-    colours: options.Colours = "inferno",
+    drawing: options.DrawingOptions,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. With another one than the default, other machines can connect.")
+        str, "Address to listen on. With another one than the default, other machines can connect."
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on. 0: any free port.")] = 7860,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     force: options.ForcePrior = False,
+    how: options.ModelOptions,
 ) -> None:
     """Serve a web page: drop images, see which pixels the model relies on."""
     from agop.app import example, is_local, serve
-    from agop.images.overlays import Colouring
 
     if find_spec("gradio") is None:
         raise MissingExtraError("agop app", "gradio", "app")
-    colouring = Colouring(scale, percentile, opacity, colours)
+    colouring = drawing.colouring()
     own = {"prior": prior, "names": names, "layer": layer, "force": force}
     arguments: dict[str, Any] = own | asdict(replace(how, device=None))
     passed = [f"--{name}" for name, value in arguments.items() if value is not None and value is not False]
@@ -176,6 +170,8 @@ def load_session(
 ) -> Session:
     """Session with the model of the arguments, after a first pass through it."""
     from agop.app.page import Session
+    from agop.images.explained import Explainer
+    from agop.images.files import class_names
 
     how = options.ModelOptions(**model_options)
     library, _, name = model.partition(":")
@@ -184,31 +180,37 @@ def load_session(
     if library == "hf" and not Path(name).expanduser().is_dir():
         raise ModelError(f"{model} isn't a local folder, and the app doesn't download models: pass hf:FOLDER")
     network, preprocessing, statistic = how.open(model, prior, force)
-    classes, about = count_classes(network, preprocessing.zeros()), how.manifest_source(model, prior)
-    return Session(network, preprocessing, statistic, classes, layer, names, about)
+    classes = count_classes(network, preprocessing.zeros())
+    if statistic is not None:
+        statistic.check_shape(preprocessing.zeros())  # raises now, not on the first upload
+    explainer = Explainer(
+        network, (), preprocessing, statistic, layer=layer, batch_size=_APP_BATCH, lenient=True,
+        names=class_names(statistic, names, classes, network), output=options.output_of(None, statistic),
+    )  # fmt: skip
+    return Session(explainer, classes, how.manifest_source(model, prior))
 
 
-@options.with_model_options
+@options.command
 def audit(
+    *,
     model: options.Model,
-    data: Annotated[Path, typer.Argument(help="Folder with one folder of images per class.")],
-    how: options.ModelOptions,
+    data: Annotated[Path, "Folder with one folder of images per class."],
     prior: options.Prior = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("audit"),
+    out: Annotated[Path, "Folder to write to."] = Path("audit"),
     against: Annotated[
-        str | None,
-        typer.Option(help="Another model of the same classes, for example retrained: what is found is tested on both."),
+        str | None, "Another model of the same classes, for example retrained: what is found is tested on both."
     ] = None,
     against_weights: Annotated[
-        Path | None, typer.Option(help="Weights of the other model. Without --against, it is MODEL with these weights.")
+        Path | None, "Weights of the other model. Without --against, it is MODEL with these weights."
     ] = None,
     per_class: Annotated[
         int | None, typer.Option(min=20, help="Images of each class that are used, at most. Default: 200 to 600.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of images and of the controls.")] = 0,
+    seed: Annotated[int, "Seed of the choice of images and of the controls."] = 0,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     force: options.ForceAll = False,
+    how: options.ModelOptions,
 ) -> None:
     """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
     from agop.auditing.audit import audit as run_audit

@@ -6,11 +6,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -21,61 +21,38 @@ from agop.processes import torchrun_rank
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from agop.images.overlays import Colouring
     from agop.images.preprocessing import Preprocessing
     from agop.prior.agop import AGOP
 
-Model = Annotated[
-    str, typer.Argument(help="package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2")
-]
-Prior = Annotated[Path | None, typer.Option(help="AGOP file of the model, from `agop fit` or a training hook.")]
+# Text in an annotation is the help of an argument or option: see `command`.
+Model = Annotated[str, "package.module:function, torchvision:NAME, timm:NAME, hf:NAME_OR_FOLDER or FILE.pt2"]
+Prior = Annotated[Path | None, "AGOP file of the model, from `agop fit` or a training hook."]
 _MOST_REFERENCES = 200
 References = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of other images, for example training images, for methods that start from them, such as agop. "
-        f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior."
-    ),
+    "Folder of other images, for example training images, for methods that start from them, such as agop. "
+    f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior.",
 ]
 _METHOD = "Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE,OPTION=VALUE sets options."
 _DEFAULT_METHOD = "Default: agop with --prior, vanilla without."
-Methods = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} {_DEFAULT_METHOD}")]
-MethodsOrAll = Annotated[list[str] | None, typer.Option(help=f"{_METHOD} all: every method. {_DEFAULT_METHOD}")]
-Layer = Annotated[str | None, typer.Option(help="Layer for gradcam and gradcam++, by name.")]
+Methods = Annotated[list[str] | None, f"{_METHOD} {_DEFAULT_METHOD}"]
+MethodsOrAll = Annotated[list[str] | None, f"{_METHOD} all: every method. {_DEFAULT_METHOD}"]
+Layer = Annotated[str | None, "Layer for gradcam and gradcam++, by name."]
 Contrast = Annotated[
     bool | None,
-    typer.Option(
-        "--contrast/--no-contrast",
-        help="Gradients of the log-odds of the class, instead of its logit. Default: as in the prior, else the logit.",
-    ),
+    "Gradients of the log-odds of the class, instead of its logit. Default: as in the prior, else the logit.",
 ]
 Names = Annotated[
     Path | None,
-    typer.Option(
-        help="Text file with the names of the model's classes, one per line. "
-        "Default: those of the prior, else the class folders in alphabetical order."
-    ),
+    "Text file with the names of the model's classes, one per line. "
+    "Default: those of the prior, else the class folders in alphabetical order.",
 ]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Images in the model at once. Default: by their size.")]
 _FILES, _PRIOR = "Overwrite existing files, and write into a folder with other files.", "Use a prior of another model."
-Force = Annotated[bool, typer.Option("--force", help=_FILES)]
-ForcePrior = Annotated[bool, typer.Option("--force", help=_PRIOR)]
-ForceAll = Annotated[bool, typer.Option("--force", help=f"{_FILES} {_PRIOR}")]
-
-# How maps are drawn: the fields of `agop.images.overlays.Colouring`.
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum."
-    ),
-]
-Percentile = Annotated[
-    float,
-    typer.Option(
-        help="Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping."
-    ),
-]
-Opacity = Annotated[float, typer.Option(help="Opacity of the brightest colour over the image, 0 to 1.")]
-Colours = Annotated[str, typer.Option(help="inferno, viridis, jet or gray.")]
+Force = Annotated[bool, _FILES]
+ForcePrior = Annotated[bool, _PRIOR]
+ForceAll = Annotated[bool, f"{_FILES} {_PRIOR}"]
 
 _DEFAULT = "Default: that of the prior or of a library's model"
 _LIBRARIES = ("torchvision:", "timm:", "hf:")
@@ -89,21 +66,21 @@ def is_own(spec: str) -> bool:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Options of a model and of the images that it gets. `with_model_options` adds them to a command."""
+    """Options of a model and of the images that it gets. `command` adds them to a command."""
 
-    weights: Annotated[Path | None, typer.Option(help="Weights of the model: safetensors, or a state dict.")] = None
+    weights: Annotated[Path | None, "Weights of the model: safetensors, or a state dict."] = None
     num_classes: Annotated[int | None, typer.Option(min=1, help="Classes of a library model. Default: its own.")] = None
-    size: Annotated[str | None, typer.Option(help=f"Input size, 224 or HEIGHTxWIDTH. {_DEFAULT}, else 224.")] = None
+    size: Annotated[str | None, f"Input size, 224 or HEIGHTxWIDTH. {_DEFAULT}, else 224."] = None
     resize: Annotated[
         int | None,
         typer.Option(
             min=1, help="Shorter side before the crop, for example 256. Default: as --size, or as the prior says."
         ),
     ] = None
-    mean: Annotated[str | None, typer.Option(help=f"Mean per channel, 0.5 or 0.5,0.5,0.5. {_DEFAULT}, else 0.")] = None
-    std: Annotated[str | None, typer.Option(help=f"Standard deviation per channel. {_DEFAULT}, else 1.")] = None
-    gray: Annotated[bool, typer.Option("--gray", help="The model's input has one channel.")] = False
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps … Default: the GPU, if any.")] = None
+    mean: Annotated[str | None, f"Mean per channel, 0.5 or 0.5,0.5,0.5. {_DEFAULT}, else 0."] = None
+    std: Annotated[str | None, f"Standard deviation per channel. {_DEFAULT}, else 1."] = None
+    gray: Annotated[bool, "The model's input has one channel."] = False
+    device: Annotated[str | None, "cpu, cuda, cuda:1, mps … Default: the GPU, if any."] = None
 
     def open(self, spec: str, prior: Path | None, force: bool) -> tuple[nn.Module, Preprocessing, AGOP | None]:
         """The model, how images become its input, and its prior.
@@ -186,18 +163,56 @@ class ModelOptions:
         return {"model": model} | {name: None if path is None else str(path) for name, path in files.items()}
 
 
-def with_model_options(command: Command) -> Command:
-    """Decorate a command: the fields of its parameter `how`, a ModelOptions, become its last options."""
-    options = dict(signature(ModelOptions, eval_str=True).parameters)
+@dataclass(frozen=True)
+class DrawingOptions:
+    """How maps are drawn: the fields of `agop.images.overlays.Colouring`."""
 
-    @wraps(command)
+    scale: Annotated[
+        str, "own: the brightest colour is each map's top value. common: a colour is a pixel's share of its map's sum."
+    ] = "own"
+    percentile: Annotated[
+        float, "Clip each map: the pixels up to its top value hold this percentage of its sum. 100: no clipping."
+    ] = 98.0
+    opacity: Annotated[float, "Opacity of the brightest colour over the image, 0 to 1."] = 1.0
+    colours: Annotated[str, "inferno, viridis, jet or gray."] = "inferno"
+
+    def colouring(self) -> Colouring:
+        """The checked options."""
+        from agop.images.overlays import Colouring
+
+        return Colouring(**asdict(self))
+
+
+def command(function: Command) -> Command:
+    """Decorate a command: its parameters become arguments, if they have no default, and options.
+
+    An annotation has a help text or an object of typer. A bool that is False by default has no --no-NAME. The fields of
+    a dataclass become options.
+    """
+    own = signature(function, eval_str=True).parameters
+    groups: dict[str, Any] = {name: each.annotation for name, each in own.items() if is_dataclass(each.annotation)}
+    options: list[Parameter] = []
+    for name, each in own.items():
+        options += signature(groups[name], eval_str=True).parameters.values() if name in groups else [each]
+
+    @wraps(function)
     def run(**values: Any) -> None:
-        command(how=ModelOptions(**{name: values.pop(name) for name in options}), **values)
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        function(**values)
 
-    own = {name: each for name, each in signature(command, eval_str=True).parameters.items() if name != "how"}
-    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in (own | options).values()]
-    run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]  # read by typer
+    run.__signature__ = Signature(list(map(_for_typer, options)))  # type: ignore[attr-defined]  # read by typer
     return run
+
+
+def _for_typer(parameter: Parameter) -> Parameter:
+    kind, info = get_args(parameter.annotation)
+    if isinstance(info, str) and parameter.default is Parameter.empty:
+        info = typer.Argument(help=info)
+    elif isinstance(info, str):
+        flags = [f"--{parameter.name.replace('_', '-')}"] if parameter.default is False else []
+        info = typer.Option(*flags, help=info)
+    return parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])
 
 
 def _report(

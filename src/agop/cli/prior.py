@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,9 +17,7 @@ from agop.errors import AGOPError, InputError, warn
 from agop.processes import torchrun_rank
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from agop.images.files import Batches, ImageFolder
+    from agop.images.files import ImageFolder
     from agop.prior.agop import AGOP, DataProvenance
 
 # Seconds between snapshots under torchrun, where the end of one rank ends all.
@@ -31,53 +29,34 @@ _CLASS_BYTES = 2**27
 _LISTED = 23
 
 
-@options.with_model_options
+@options.command
 def fit(
+    *,
     model: options.Model,
-    data: Annotated[
-        Path, typer.Argument(help="Folder with one folder of images per class; with --all-samples, of any images.")
-    ],
-    how: options.ModelOptions,
-    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("prior.safetensors"),
+    data: Annotated[Path, "Folder with one folder of images per class; with --all-samples, of any images."],
+    out: Annotated[Path, "AGOP file to write."] = Path("prior.safetensors"),
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes that read images.")] = 0,
-    per_class: Annotated[
-        bool | None,
-        typer.Option(
-            "--per-class/--no-per-class", help="Also keep one diagonal per class. Default: if they take up to 128 MiB."
-        ),
-    ] = None,
-    all_samples: Annotated[
-        bool, typer.Option("--all-samples", help="Also count misclassified samples. Class folders aren't needed.")
-    ] = False,
-    skip_nan: Annotated[bool, typer.Option("--skip-nan", help="Skip samples with NaN or infinite gradients.")] = False,
-    patches: Annotated[
-        bool, typer.Option(help="Also keep the patch matrix of the first convolution, or of --layer.")
-    ] = True,
-    layer: Annotated[str | None, typer.Option(help="Layer of the patch matrix, by name: maps or tokens.")] = None,
-    sketch_rank: Annotated[
-        int,
-        typer.Option(
-            "--rank", min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64."
-        ),
+    per_class: Annotated[bool | None, "Also keep one diagonal per class. Default: if they take up to 128 MiB."] = None,
+    all_samples: Annotated[bool, "Also count misclassified samples. Class folders aren't needed."] = False,
+    skip_nan: Annotated[bool, "Skip samples with NaN or infinite gradients."] = False,
+    patches: Annotated[bool, "Also keep the patch matrix of the first convolution, or of --layer."] = True,
+    layer: Annotated[str | None, "Layer of the patch matrix, by name: maps or tokens."] = None,
+    rank: Annotated[
+        int, typer.Option(min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64.")
     ] = 0,
-    contrast: Annotated[
-        bool,
-        typer.Option("--contrast", help="Gradients of the log-odds of the predicted class, instead of its logit."),
-    ] = False,
+    contrast: Annotated[bool, "Gradients of the log-odds of the predicted class, instead of its logit."] = False,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option(
-            "--force",
-            help="Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
-            "accuracy is like chance. Overwrite an existing file that agop didn't write.",
-        ),
+        "Warn instead of raising if small images are enlarged, the number of class folders is wrong, or the "
+        "accuracy is like chance. Overwrite an existing file that agop didn't write.",
     ] = False,
+    how: options.ModelOptions,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
     from agop.model.state import fingerprint
@@ -87,8 +66,8 @@ def fit(
 
     preprocessing = how.prepare(model)
     with process_group(gpus=how.device is None or how.device.startswith("cuda")):
-        rank, world_size = rank_and_world_size()
-        if rank == 0:
+        process, world_size = rank_and_world_size()
+        if process == 0:
             options.check_out(out, [how.weights, Path(model), data, names], force=force)
         images = open_images(data, preprocessing, all_samples)
         loaded = how.load(model)
@@ -101,7 +80,7 @@ def fit(
             "nan": "skip" if skip_nan else "raise",
             "patches": patches,
             "layer": layer,
-            "rank": sketch_rank,
+            "rank": rank,
             "output": "contrast" if contrast else "predicted",
         }
         digest = ImagesDigest(**images.summary())
@@ -113,24 +92,25 @@ def fit(
         )  # fmt: skip
         if world_size > 1 and snapshot_every is None:
             snapshot_every = _SNAPSHOT_SECONDS
-        part = _Part(out, provenance, rank, world_size)
+        part = _Part(out, provenance, process, world_size)
         with part.mentioned_in_errors():
             prior = fit_model(
                 loaded,
-                _BatchesThenBarrier(images.share(rank, world_size).batches(batch_size or READ_BATCH, workers)),
-                progress=rank == 0,
+                # The barrier names a missing rank before the ranks add their sums.
+                images.share(process, world_size).batches(batch_size or READ_BATCH, workers, at_end=barrier),
+                progress=process == 0,
                 batch_size=batch_size,
                 snapshot=None if snapshot_every is None else part.write,
                 snapshot_every=snapshot_every or 0,
                 **rule,
             )
             prior = _with_provenance(prior, provenance)
-            if rank == 0:
+            if process == 0:
                 prior.save(out)
             barrier()  # the parts stay until the whole file is written
         if snapshot_every is not None:
             part.path.unlink(missing_ok=True)
-    if rank == 0:
+    if process == 0:
         _print_result(prior, images, out)
         correct, labelled, majority = (getattr(prior.provenance, n) or 0 for n in ("correct", "labelled", "majority"))
         problem = chance(correct, labelled, majority, class_count, images, how.weights)
@@ -140,8 +120,7 @@ def fit(
 
 def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
     """True if the diagonals per class are small enough to keep by default. Prints why if they aren't."""
-    channels, (height, width) = 1 if images.preprocessing.gray else 3, images.preprocessing.size
-    size = class_count * channels * height * width * 8  # float64
+    size = class_count * images.preprocessing.zeros().numel() * 8  # float64
     if size > _CLASS_BYTES and torchrun_rank()[0] == 0:
         plain_console().print(
             f"only the diagonal of all samples is kept: those of {class_count:,} classes take {size / 2**20:,.0f} MiB "
@@ -152,22 +131,6 @@ def _keeps_classes(images: ImageFolder, class_count: int) -> bool:
 
 def _with_provenance(prior: AGOP, data: DataProvenance, **entries: Any) -> AGOP:
     return replace(prior, provenance=replace(prior.provenance, data=data, **entries))
-
-
-@dataclass(frozen=True)
-class _BatchesThenBarrier:
-    """Batches of one rank, then a barrier: a missing rank is named before the ranks add their sums."""
-
-    batches: Batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
-        from agop.processes import barrier
-
-        yield from self.batches
-        barrier()
 
 
 class _Part:
@@ -214,9 +177,10 @@ def _print_result(prior: AGOP, images: ImageFolder, out: Path) -> None:
         warn(message)
 
 
+@options.command
 def merge(
-    files: Annotated[list[Path], typer.Argument(help="AGOP files of one model over different images.")],
-    out: Annotated[Path, typer.Option(help="AGOP file to write.")] = Path("merged.safetensors"),
+    files: Annotated[list[Path], "AGOP files of one model over different images."],
+    out: Annotated[Path, "AGOP file to write."] = Path("merged.safetensors"),
     force: options.Force = False,
 ) -> None:
     """Join AGOP files of one model over different images into one file."""
@@ -229,11 +193,10 @@ def merge(
     plain_console().print(f"wrote {out}: {merged!r}, from {len(files)} files")
 
 
+@options.command
 def show(
-    prior: Annotated[Path, typer.Argument(help="AGOP file, from `agop fit` or a training hook.")],
-    out: Annotated[
-        Path | None, typer.Option(help="PNG to write. Default: the file's name with .png, beside it.")
-    ] = None,
+    prior: Annotated[Path, "AGOP file, from `agop fit` or a training hook."],
+    out: Annotated[Path | None, "PNG to write. Default: the file's name with .png, beside it."] = None,
     force: options.Force = False,
 ) -> None:
     """Show an AGOP file: what it holds, how concentrated diag(M) is in each class, and its maps as a PNG."""

@@ -279,8 +279,7 @@ def _labels(
     folders = [path.relative_to(folder).parts[0] for path in files]
     all_folders = class_folders(folder)
     index = folder_classes(all_folders, classes, len(all_folders) if num_classes is None else num_classes)
-    unknown = sorted(set(folders) - index.keys())
-    if unknown:
+    if unknown := sorted(set(folders) - index.keys()):
         listed = ", ".join(classes[:5])
         warn(f"{folder / unknown[0]} isn't one of the model's classes ({listed}): accuracy won't be reported")
         return (), None

@@ -169,11 +169,10 @@ class Explainer:
         maps: dict[str, Tensor] = {}
         for name in list(working):
             layer = missing_layer(methods.create(name), self.layer)
-            nan = "skip" if self.lenient else "raise"
             try:
                 maps[name] = explain(
                     self.model, inputs, name, self.prior, self.target, layer, self.batch_size,
-                    references=self.references, nan=nan, output=self.output,
+                    references=self.references, nan="skip" if self.lenient else "raise", output=self.output,
                 )  # fmt: skip
             except AGOPError as error:
                 if not self.lenient:

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from agop import methods
 from agop.errors import InputError
+from agop.explanation import resolve_method
 from agop.images.explained import Explained, Explainer, Prediction, percent, summary, wrong_first
 from agop.images.files import MANIFEST, OVERLAYS, class_name, earlier_overlays
 from agop.images.overlays import DEFAULT_COLOURING, Colouring, Picture, data_uri, has_few_pixels, sheet, tile
@@ -50,27 +51,26 @@ def overlay_names(files: Sequence[Path]) -> list[str]:
     return names
 
 
+@dataclass
 class ExplanationFolder:
     """Writes a folder: `add` one image of `files` at a time, then `finish`. Memory doesn't grow with their number.
 
     `about` says where the model came from; `labels` are the true classes by file.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        files: Sequence[Path],
-        explainer: Explainer,
-        about: dict[str, Any],
-        labels: Mapping[Path, int | None] | None = None,
-        colouring: Colouring = DEFAULT_COLOURING,
-    ) -> None:
-        self.path, self.explainer, self.predictions = path, explainer, list[Prediction]()
-        self._about, self._labels, self._colouring = about, labels or {}, colouring
+    path: Path
+    files: Sequence[Path]
+    explainer: Explainer
+    about: dict[str, Any]
+    labels: Mapping[Path, int | None] = field(default_factory=dict)
+    colouring: Colouring = DEFAULT_COLOURING
+
+    def __post_init__(self) -> None:
+        self.predictions: list[Prediction] = []
         self._overlays: dict[Path, list[str]] = {}  # several for a file that comes twice
-        for file, name in zip(files, overlay_names(files), strict=True):
+        for file, name in zip(self.files, overlay_names(self.files), strict=True):
             self._overlays.setdefault(file, []).append(name)
-        self._earlier = earlier_overlays(path)
+        self._earlier = earlier_overlays(self.path)
 
     def add(self, explained: Explained) -> None:
         """Write the image's PNG, and keep its maps and its row of the page on disk."""
@@ -78,19 +78,19 @@ class ExplanationFolder:
             planned = {MANIFEST, MAPS, PAGE, *(name for names in self._overlays.values() for name in names)}
             self._write_manifest(planned | self._earlier, complete=False)
             self._maps = {name: Spool(self.path / MAPS) for name in self.explainer.methods}
-            self._page = Overview(self.path / PAGE, self.explainer, self._about["model"])
+            self._page = Overview(self.path / PAGE, self.explainer, self.about["model"])
         prediction = Prediction(
             str(explained.path), self._overlays[explained.path].pop(0), explained.predicted, explained.probability,
-            explained.target, self._labels.get(explained.path),
+            explained.target, self.labels.get(explained.path),
         )  # fmt: skip
         maps = {name: saliency.numpy() for name, saliency in explained.maps.items()}
-        drawn = sheet(explained.picture, maps, self.explainer.caption(explained), self._colouring)
+        drawn = sheet(explained.picture, maps, self.explainer.caption(explained), self.colouring)
         write_atomically(self.path / prediction.picture, png(drawn))
         for name, saliency in maps.items():
             self._maps[name].append(saliency.astype("<f4").tobytes())
         first = self.explainer.methods[0]
-        strengths, _ = self._colouring.strengths({first: maps[first]})
-        self._page.add(prediction, [explained.picture, tile(explained.picture, strengths[first], self._colouring)])
+        strengths, _ = self.colouring.strengths({first: maps[first]})
+        self._page.add(prediction, [explained.picture, tile(explained.picture, strengths[first], self.colouring)])
         self.predictions.append(prediction)
 
     def finish(self, skipped: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ class ExplanationFolder:
     def _write_manifest(self, outputs: Iterable[str], *, complete: bool, skipped: Sequence[str] = ()) -> None:
         images = [prediction.to_dict() for prediction in self.predictions]
         state = {"complete": complete, "images": images, "skipped": list(skipped), "outputs": sorted(outputs)}
-        manifest = self._about | self._configuration | state
+        manifest = self.about | self._configuration | state
         write_atomically(self.path / MANIFEST, json.dumps(manifest, indent=1, default=repr).encode())
 
     @cached_property
@@ -132,17 +132,15 @@ class ExplanationFolder:
             "output": explainer.output,
             "preprocessing": explainer.preprocessing.to_dict(),
             "classes": list(explainer.names),
-            "colouring": asdict(self._colouring),
+            "colouring": asdict(self.colouring),
             "prior_provenance": None if explainer.prior is None else explainer.prior.provenance.to_dict(),
             "maps": MAPS,
         }
 
     def _options(self, name: str) -> dict[str, Any]:
         """Options of a method, with the layer that it gets."""
-        method = methods.create(name)
-        values = {field.name: getattr(method, field.name) for field in fields(method)}
-        common = missing_layer(method, self.explainer.layer)
-        return values if common is None else values | {"layer": common}
+        method = resolve_method(name, missing_layer(methods.create(name), self.explainer.layer))
+        return {each.name: getattr(method, each.name) for each in fields(method)}
 
 
 class Overview:
@@ -150,21 +148,15 @@ class Overview:
 
     def __init__(self, path: Path, explainer: Explainer, model: str) -> None:
         self.path, self._explainer, self._model, self._templates = path, explainer, model, environment(__package__)
+        self._templates.globals |= {"shown": shown, "percent": percent, "shown_class": self._class}
         self._rows, self._places = Spool(path), list[tuple[int, int]]()
 
     def add(self, prediction: Prediction, pictures: Sequence[Picture]) -> None:
         """Add a row with small versions of the pictures."""
-        row = self._templates.get_template("row.html").render(
-            prediction=prediction,
-            file=shown(prediction.file),
-            address=quote(os.fsencode(prediction.picture)),
-            predicted=self._class(prediction.predicted),
-            true_class="" if prediction.label is None else self._class(prediction.label),
-            percent=percent(prediction.probability),
-            few=has_few_pixels(pictures[0]),
-            thumbnails=[data_uri(picture, _SIDE, _QUALITY) for picture in pictures],
-        )
-        content = row.encode()
+        address, few = quote(os.fsencode(prediction.picture)), has_few_pixels(pictures[0])
+        thumbnails = [data_uri(picture, _SIDE, _QUALITY) for picture in pictures]
+        template = self._templates.get_template("row.html")
+        content = template.render(prediction=prediction, address=address, few=few, thumbnails=thumbnails).encode()
         self._places.append((self._rows.append(content), len(content)))
 
     def _class(self, index: int) -> str:

@@ -201,17 +201,21 @@ class ImageFolder(Dataset[tuple[Tensor, int | None, str] | None]):
         ]
         return {"count": len(names), "names": hashlib.sha256(b"\0".join(names)).hexdigest()[:16]}
 
-    def batches(self, batch_size: int, workers: int = 0, *, with_paths: bool = False) -> Batches:
-        """Batches of images and labels in order, without unreadable images; dicts that have also paths if asked for."""
-        return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_stacked), with_paths)
+    def batches(self, batch_size: int, workers: int = 0, **options: Any) -> Batches:
+        """Batches of images and labels in order, without unreadable images. The options are fields of `Batches`."""
+        return Batches(DataLoader(self, batch_size, num_workers=workers, collate_fn=_stacked), **options)
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of a loader, without those in which no image was readable."""
+    """Batches of a loader, without those in which no image was readable; as dicts with paths if asked for.
+
+    `at_end` is called after the last batch.
+    """
 
     loader: DataLoader[Any]
     with_paths: bool = False
+    at_end: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -220,6 +224,7 @@ class Batches:
         for batch in self.loader:
             if batch is not None:
                 yield batch if self.with_paths else (batch["images"], batch["labels"])
+        self.at_end()
 
 
 def _stacked(samples: list[tuple[Tensor, int | None, str] | None]) -> dict[str, Any] | None:
@@ -253,8 +258,7 @@ class ClassFolders(ImageFolder):
         """The images labelled by `folder_classes`. Raises InputError if one is in a folder that isn't a class."""
         index = folder_classes(self.classes, names, count)
         folders = {self.classes[label] for _, label in self.files if label is not None}
-        unknown = sorted(folders - index.keys())
-        if unknown:
+        if unknown := sorted(folders - index.keys()):
             raise InputError(
                 f"{unknown[0]} isn't one of the model's classes ({', '.join(names[:5])}): rename it, or change --names"
             )

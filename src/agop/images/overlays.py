@@ -6,7 +6,7 @@ import base64
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,10 @@ COLOUR_MAPS = {
 }  # fmt: skip
 
 Picture = NDArray[np.uint8]
+Values = NDArray[np.floating]
 
 
-def heat(saliency: NDArray[np.floating], top: float | None = None, colours: str = "inferno") -> Picture:
+def heat(saliency: Values, top: float | None = None, colours: str = "inferno") -> Picture:
     """Colours (H,W,3) of a map (H,W). `top` is the value of the brightest colour; default: the map's maximum."""
     stops = np.array(COLOUR_MAPS[colours], dtype=np.float64)
     top = float(saliency.max()) if top is None else top
@@ -47,9 +48,7 @@ def heat(saliency: NDArray[np.floating], top: float | None = None, colours: str 
     return _bytes(np.stack([np.interp(strength, steps, channel) for channel in stops.T], axis=-1))
 
 
-def overlay(
-    picture: Picture, strength: NDArray[np.floating], opacity: float = 1.0, colours: str = "inferno"
-) -> Picture:
+def overlay(picture: Picture, strength: Values, opacity: float = 1.0, colours: str = "inferno") -> Picture:
     """Colours of a map (H,W) in 0..1 over its image (H,W,3), which is dimmed to gray. Larger values are more opaque."""
     cover = opacity * (0.15 + 0.85 * strength[..., None])
     gray = picture.mean(axis=-1, keepdims=True) * 0.7
@@ -72,7 +71,7 @@ def pixels(images: Tensor, black: Sequence[float] | None = None, white: Sequence
     return _bytes(255 * scaled.transpose(0, 2, 3, 1))
 
 
-def signed_picture(values: NDArray[np.floating]) -> Picture:
+def signed_picture(values: Values) -> Picture:
     """Picture (H,W,3) of signed values (C,H,W), gray where they are 0. The largest absolute value becomes white.
 
     Of other than one or three channels it shows their mean.
@@ -83,7 +82,7 @@ def signed_picture(values: NDArray[np.floating]) -> Picture:
     return _bytes(255 * np.broadcast_to(scaled, (3, *scaled.shape[1:])).transpose(1, 2, 0))
 
 
-def _bytes(colours: NDArray[np.floating]) -> Picture:
+def _bytes(colours: Values) -> Picture:
     return np.asarray(colours.round(), dtype=np.uint8)
 
 
@@ -106,16 +105,15 @@ class Colouring:
     colours: str = "inferno"
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise unknown_name_error("scale", self.scale, SCALES)
-        if self.colours not in COLOUR_MAPS:
-            raise unknown_name_error("colour map", self.colours, list(COLOUR_MAPS))
+        for kind, name, known in (("scale", self.scale, SCALES), ("colour map", self.colours, [*COLOUR_MAPS])):
+            if name not in known:
+                raise unknown_name_error(kind, name, known)
         if not 0 < self.percentile <= 100:
             raise InputError(f"percentile is {self.percentile}: pass a number above 0, at most 100, for example 98")
         if not 0 <= self.opacity <= 1:
             raise InputError(f"opacity is {self.opacity}: pass a number from 0 to 1")
 
-    def strengths(self, maps: Mapping[str, NDArray[np.floating]]) -> tuple[dict[str, NDArray[np.float64]], float]:
+    def strengths(self, maps: Mapping[str, Values]) -> tuple[dict[str, NDArray[np.float64]], float]:
         """Maps (H,W) as positions 0..1 in the colours, and what the brightest colour means.
 
         That is 1 on the own scale: the map's top value. On the common scale it is the largest share of a sum. It is 0
@@ -134,7 +132,7 @@ class Colouring:
 DEFAULT_COLOURING = Colouring()
 
 
-def top_value(saliency: NDArray[np.floating], percentile: float) -> float:
+def top_value(saliency: Values, percentile: float) -> float:
     """The value of the brightest colour: a map's pixels above it hold at most 100 − percentile percent of its sum.
 
     It is the smallest such value of the map (H,W), as in Captum's `outlier_perc`. So a pixel with more than the rest of
@@ -145,7 +143,7 @@ def top_value(saliency: NDArray[np.floating], percentile: float) -> float:
     return float(values[np.searchsorted(sums, sums[-1] * (percentile / 100))]) if sums[-1] > 0 else 0.0
 
 
-def _relative_to_maximum(saliency: NDArray[np.floating]) -> NDArray[np.float64]:
+def _relative_to_maximum(saliency: Values) -> NDArray[np.float64]:
     """The map divided by its maximum, so that no sum overflows or underflows; zeros if all zero or not finite."""
     values = np.asarray(saliency, dtype=np.float64)
     largest = values.max(initial=0.0)
@@ -168,11 +166,10 @@ def data_uri(picture: Picture, side: int | None = None, quality: int = 92) -> st
     image = Image.fromarray(picture)
     if side is not None:
         image.thumbnail((side, side))
-    few = has_few_pixels(picture)
-    options: dict[str, Any] = {"format": "PNG"} if few else {"format": "JPEG", "quality": quality}
+    kind = "png" if has_few_pixels(picture) else "jpeg"
     buffer = io.BytesIO()
-    image.save(buffer, **options)
-    return f"data:image/{'png' if few else 'jpeg'};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, kind, quality=quality)  # a PNG has none
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 _SMALLEST, _FEW = 192, 32
@@ -180,7 +177,7 @@ _GAP, _CAPTION = 8, 22
 _ROW = 6 * (224 + _GAP)  # six panels of 224 pixels fit on a screen
 
 
-def tile(picture: Picture, strength: NDArray[np.floating], colouring: Colouring) -> Picture:
+def tile(picture: Picture, strength: Values, colouring: Colouring) -> Picture:
     """A map (H,W), as from `Colouring.strengths`, over its image (H,W,3).
 
     Over an image of few pixels the opaque map alone: an overlay of large pixels shows neither.
@@ -198,10 +195,7 @@ def enlarged(picture: Picture) -> Image.Image:
 
 
 def sheet(
-    picture: Picture,
-    maps: Mapping[str, NDArray[np.floating]],
-    caption: str = "image",
-    colouring: Colouring = DEFAULT_COLOURING,
+    picture: Picture, maps: Mapping[str, Values], caption: str = "image", colouring: Colouring = DEFAULT_COLOURING
 ) -> Image.Image:
     """The image and each method's map over it, in rows, each below its caption."""
     strengths, _ = colouring.strengths(maps)
@@ -211,7 +205,7 @@ def sheet(
     return in_rows(panels)
 
 
-def label(name: str, saliency: NDArray[np.floating]) -> str:
+def label(name: str, saliency: Values) -> str:
     """A method's name, with "(all zero)", "(constant)" or "(not finite)" if its map is."""
     if not np.isfinite(saliency).all():
         return f"{name} (not finite)"

@@ -91,10 +91,9 @@ class Preprocessing:
         for name, numbers in (("std", self.std), ("size", self.size), ("resize", resize)):
             if min(numbers) <= 0:
                 raise InputError(f"{name} is {'x'.join(map(str, numbers))}: it must be above 0")
-        if self.size[0] * self.size[1] > _MOST_PIXELS:
-            raise InputError(
-                f"size is {self.size[0]}x{self.size[1]}: it has at most {_MOST_PIXELS:,} pixels, as 4096x4096"
-            )
+        height, width = self.size
+        if height * width > _MOST_PIXELS:
+            raise InputError(f"size is {height}x{width}: it has at most {_MOST_PIXELS:,} pixels, as 4096x4096")
         if self.interpolation.upper() not in Image.Resampling.__members__:
             names = ", ".join(name.lower() for name in Image.Resampling.__members__)
             raise InputError(f"interpolation is {self.interpolation!r}: give one of {names}")
@@ -141,8 +140,7 @@ class Preprocessing:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preprocessing:
         """Read what `to_dict` returned, also after JSON. Raises FileError for unknown fields and invalid values."""
-        unknown = sorted(values.keys() - {field.name for field in fields(cls)})
-        if unknown:
+        if unknown := sorted(values.keys() - {field.name for field in fields(cls)}):
             raise FileError(f"preprocessing has unknown fields ({', '.join(unknown)[:80]}): upgrade agop")
         given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
         try:

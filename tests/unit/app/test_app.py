@@ -356,7 +356,7 @@ class ExitsBackward(Flat):
 @pytest.mark.parametrize(
     ("model", "scale", "message"),
     [
-        ("Exits", "own", "sys.exit(&#x27;bye&#x27;)"),
+        ("Exits", "own", "sys.exit(&#39;bye&#39;)"),
         ("ExitsBackward", "own", "bye"),
         ("Flat", "x", "no scale is named"),
     ],
