@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -139,7 +138,8 @@ def grid_pointing_game(
     results: list[MethodScores] = []
     keep = None if out is None else check_place(out, force=force)
     tracked = track(entries.items(), lambda entry: f"evaluating {entry[0]}")
-    for parts in cell_scores(model, composed, tracked, batch_size, references, output, keep):
+    options: dict[str, Any] = {"batch_size": batch_size, "output": output, "keep": keep}
+    for parts in cell_scores(model, composed, tracked, references, **options):
         results.append(means_over_cells(parts))
         if undefined := Counter(reason for part in parts for reason in part.undefined[CELL] if reason):
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in undefined.items())
@@ -272,17 +272,12 @@ def _composed(classes: NDArray[np.int64], most: int, random: np.random.Generator
 
 
 def cell_scores(
-    model: nn.Module,
-    grids: Grids,
-    entries: Iterable[tuple[str, Entry]],
-    batch_size: int | None = None,
-    references: Tensor | None = None,
-    output: str = PREDICTED,
-    keep: Path | None = None,
+    model: nn.Module, grids: Grids, entries: Iterable[tuple[str, Entry]], references: Tensor | None, **options: Any
 ) -> Iterator[list[MethodScores]]:
     """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept.
 
-    `references` (M,C,H,W) are single images. For a grid, they form grids of four different ones.
+    `references` (M,C,H,W) are single images. For a grid, they form grids of four different ones. `options` are those
+    of `score`.
     """
     if references is not None:
         count = max(1, len(references) // len(CELLS))
@@ -291,18 +286,12 @@ def cell_scores(
         references = joined(references[places.to(references.device)])
     kinds = grids.masks(0)
     metrics = [all_metrics.get(name) for kind in kinds for name in METRICS[kind]]
-    shown = spread(len(grids))
+    options |= {"shown": spread(len(grids)), "references": references}
     for name, entry in entries:
-        pair = (name, _repeated(entry))
-        yield [
-            result
-            for cell in range(len(CELLS))
-            for result in score(
-                model, grids.images, grids.masks(cell), [pair], metrics, shown,
-                target=grids.classes[:, cell], batch_size=batch_size, references=references, output=output,
-                keep=keep,
-            )
-        ]  # fmt: skip
+        repeated, parts = [(name, _repeated(entry))], list[MethodScores]()
+        for cell, target in enumerate(grids.classes.T):
+            parts += score(model, grids.images, grids.masks(cell), repeated, metrics, target=target, **options)
+        yield parts
 
 
 def means_over_cells(parts: Sequence[MethodScores]) -> MethodScores:
