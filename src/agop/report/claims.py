@@ -155,7 +155,7 @@ def _around(estimates: Sequence[Estimate | None], centre: float, reach: float) -
 
 
 def _above(
-    run: Run, metric: str, a: str, b: str, scenario: str = _CLEVR, background: str = "", masks: str | None = None
+    run: Run, metric: str, a: str, b: str, scenario: str = _CLEVR, background: str = "", masks: str = ""
 ) -> Verdict:
     """The claim that method a beats method b, by default on the run's first background."""
     where = (scenario, background or run.spec.backgrounds[0])
@@ -284,7 +284,7 @@ def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | No
     return Estimate(tuple(values), (-1, 1)) if values else None
 
 
-def _reaches(run: Run, bars: dict[str, float], scenario: str | None = None, masks: str | None = None) -> Verdict:
+def _reaches(run: Run, bars: dict[str, float], scenario: str | None = None, masks: str = "") -> Verdict:
     """The claim that agop's AP, divided by that of the paper's best method, reaches a bar in every scenario.
 
     Bars are by kind of masks. By default the scenarios are those of the main networks.
@@ -299,7 +299,7 @@ def _reaches(run: Run, bars: dict[str, float], scenario: str | None = None, mask
     return verdict, f"bar {bar:g}: {evidence}"
 
 
-def _to_papers_best(run: Run, scenario: str, masks: str | None = None) -> Ratio | None:
+def _to_papers_best(run: Run, scenario: str, masks: str = "") -> Ratio | None:
     """AP of agop divided by that of the best of the paper's methods, on the scenario's first background."""
     papers = list(paper()["linear"])
     background = next((b for b in run.spec.backgrounds if run.spec.has(scenario, b)), None)

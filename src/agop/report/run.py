@@ -62,9 +62,7 @@ class Run:
                 problem = f"{cell.name} has no row for {method}, {metric}"
                 raise FileError(f"{self.folder} has files of different runs ({problem}): run again into another folder")
 
-    def seeds(
-        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
-    ) -> dict[int, Row]:
+    def seeds(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> dict[int, Row]:
         """Rows by seed. `masks` defaults to the main kind."""
         return self._seeds.get((scenario, background, masks or self.masks, method, metric), {})
 
@@ -142,9 +140,7 @@ class Run:
         """True if the run has these methods on the scenario and background."""
         return self.spec.has(scenario, background) and set(methods) <= {*self.spec.methods, "model"}
 
-    def estimate(
-        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
-    ) -> Estimate | None:
+    def estimate(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> Estimate | None:
         """Mean over seeds or samples, None without a value. `masks` defaults to the main kind."""
         values = self.values(scenario, background, method, metric, masks)
         if not values:
@@ -161,16 +157,14 @@ class Run:
         return (-high if masks == "signed" else low), high
 
     def difference(
-        self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
+        self, scenario: str, background: str, metric: str, a: str, b: str, masks: str = ""
     ) -> Estimate | None:
         """Paired difference a − b of two methods, over seeds or samples."""
         left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
         return Estimate(tuple(left[key] - right[key] for key in both), ANY, self.of_samples) if both else None
 
-    def values(
-        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
-    ) -> dict[int, float]:
+    def values(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> dict[int, float]:
         """Defined values by seed, or by sample if intervals are over samples."""
         if not self.spec.has(scenario, background):
             return {}
@@ -206,7 +200,7 @@ class Run:
         hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] > 0 for peer in learned]
         return np.asarray(np.min(hits, axis=0))
 
-    def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
+    def fair(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> bool:
         """True if the score has at least half as many samples as any other method's: only then may it be the best."""
         # Variants are scored on fewer images than the other methods.
         rivals = self.spec.methods if method in self.spec.methods else self.spec.sensitivity
