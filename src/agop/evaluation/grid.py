@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from agop import metrics as all_metrics
 from agop.errors import InputError, ModelError
-from agop.evaluation.evaluate import checked_masks, methods_that_run, output_notes
+from agop.evaluation.evaluate import checked_masks, entries_that_run, output_notes
 from agop.evaluation.scoring import Entry, MethodScores, all_logits, score
 from agop.evaluation.table import Evaluation, check_place, gallery
 from agop.explanation import Methods
 from agop.images.files import class_name
 from agop.images.overlays import Picture, pixels
-from agop.methods.base import missing_layer
 from agop.methods.gradients import IntegratedGradients
 from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, check_output, check_range, class_count, labels_for, predicted, probabilities
@@ -117,7 +116,7 @@ def grid_pointing_game(
     """
     check_images(images)
     check_output(output)
-    by_name = methods_that_run(methods, prior, references, images)
+    entries = entries_that_run(methods, prior, references, images, layer)
     classes = labels_for(labels, len(images)).cpu()
     objects = None if masks is None else checked_masks(masks, images)
     if prior is not None:
@@ -126,7 +125,6 @@ def grid_pointing_game(
     composed = make_grids(
         model, images, classes, objects, grids=grids, confidence=confidence, seed=seed, batch_size=batch_size
     )
-    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     notes = [
         f"{len(composed):,} grids of {composed.sources.numel():,} images; {composed.confident:,} of {len(images):,} "
         f"images are classified correctly with P ≥ {confidence:g}. A grid's score is the mean over its four classes.",
@@ -138,8 +136,7 @@ def grid_pointing_game(
     results: list[MethodScores] = []
     keep = None if out is None else check_place(out, force=force)
     tracked = track(entries.items(), lambda entry: f"evaluating {entry[0]}")
-    options: dict[str, Any] = {"batch_size": batch_size, "output": output, "keep": keep}
-    for parts in cell_scores(model, composed, tracked, references, **options):
+    for parts in cell_scores(model, composed, tracked, references, batch_size=batch_size, output=output, keep=keep):
         results.append(means_over_cells(parts))
         if undefined := Counter(reason for part in parts for reason in part.undefined[CELL] if reason):
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in undefined.items())
