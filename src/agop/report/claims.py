@@ -18,7 +18,7 @@ Claim = tuple[Any, ...]
 FIXED = ("linear", "multiplicative")
 _NOT_RUN: Verdict = (UNDECIDED, "not in this run")
 _NO_SCORES: Verdict = (UNDECIDED, "no defined scores")
-_CLEAN, _CLEVR = "uncorrelated", "clevr-xai"
+_CLEAN, _CLEVR, _PRECISION = "uncorrelated", "clevr-xai", "average_precision"
 # Ground truths under which claims are checked, if a run has several.
 _TRUTHS = ("own", "union")
 # Fewer methods give no rank correlation; fewer seeds give wide intervals.
@@ -120,7 +120,7 @@ def _lost_to_controls(run: Run) -> list[str]:
     lost = [
         f"{control} in {run.metrics[metric]['label']}"
         for control in controls
-        for metric in ("iou", "energy", "average_precision")
+        for metric in ("iou", "energy", _PRECISION)
         if metric in run.spec.metrics and _above(run, metric, "agop-global", control)[0] != HOLDS
     ]
     result = f"AGOP-Global scores no better than model-independent controls ({', '.join(lost)})"
@@ -273,7 +273,7 @@ def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | No
     methods = [m for m in competing(run) if m != "agop-local" or "vanilla" not in run.spec.methods]
     pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for method in methods:
-        truth = run.values(scenario, background, method, "average_precision")
+        truth = run.values(scenario, background, method, _PRECISION)
         parts = [run.values(scenario, background, method, metric, run.spec.masks) for metric in metrics]
         for seed in set(truth).intersection(*parts):
             gain = parts[0][seed] - sum(part[seed] for part in parts[1:])
@@ -305,7 +305,7 @@ def _to_papers_best(run: Run, scenario: str, masks: str = "") -> Ratio | None:
     background = next((b for b in run.spec.backgrounds if run.spec.has(scenario, b)), None)
     if background is None or not run.has(scenario, background, "agop", *papers):
         return None
-    own, *others = (run.values(scenario, background, m, "average_precision", masks) for m in ("agop", *papers))
+    own, *others = (run.values(scenario, background, m, _PRECISION, masks) for m in ("agop", *papers))
     others = [values for values in others if values]
     if not own or not others:
         return None
@@ -314,7 +314,7 @@ def _to_papers_best(run: Run, scenario: str, masks: str = "") -> Ratio | None:
     return Ratio(tuple(own[key] for key in both), tuple(best[key] for key in both))
 
 
-_IG, _MOVING, _PRECISION = "integrated-gradients", "translations_rotations", "average_precision"
+_IG, _MOVING = "integrated-gradients", "translations_rotations"
 _AP = "Beyond the paper: agop's AP divided by that of the paper's best method"
 _IN_CELL = "Beyond the paper: more of agop's map than of GradCAM's is in the cell of its class"
 _OF_BEST = "Follow-up: diag(M) of the best weights beats diag(M) of the training in mIoU"
