@@ -42,7 +42,7 @@ def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines)]
 
 
-def mean(run: Run, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> str:
+def mean(run: Run, scenario: str, background: str, method: str, metric: str, masks: str = "") -> str:
     """A mean with three decimals, or a dash."""
     estimate = run.estimate(scenario, background, method, metric, masks)
     return "–" if estimate is None else f"{estimate.mean:.3f}"

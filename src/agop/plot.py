@@ -95,9 +95,7 @@ def show(
     classes = targets.tolist() if isinstance(targets, Tensor) else targets
     names = [f", {name if isinstance(name, str) else f'class {name}'}" for name in classes or ()]
     captions = [f"{place + 1} of {len(images)}{names[place] if names else ''}" for place in range(len(few))]
-    figure, panels = _grid(pictures[0], captions, ["image", title])
-    _draw_maps(panels, {title: few}, colouring, pictures)
-    return figure
+    return _grid(pictures, [None] * len(few), {title: few}, captions, colouring, below=True)
 
 
 def compare(
@@ -151,9 +149,7 @@ def compare(
         columns[name] = [_map(one, picture, name) for one, picture in zip(values, pictures, strict=True)]
     given = [None] * count if masks is None else masks
     insides = [_mask(mask, picture) for mask, picture in zip(given, pictures, strict=True)]
-    figure, panels = _grid(pictures[0], ["image", *columns], titles or [""] * count)
-    _draw_maps(panels.T, columns, colouring, pictures, insides)
-    return figure
+    return _grid(pictures, insides, columns, titles or [""] * count, colouring, below=False)
 
 
 def overlay(
@@ -373,23 +369,44 @@ def _wrapped(text: str, letters: float) -> str:
     return "\n".join(textwrap.wrap(text, max(4, int(letters / 0.55))))
 
 
-def _grid(picture: Picture, columns: Sequence[str], rows: Sequence[str]) -> tuple[_Figure, Any]:
-    """Figure and titled panels (rows × columns) for pictures of this shape, with room for a colour bar."""
-    letter, tall = FontProperties(size="small").get_size_in_points() / 72, _SIDE * picture.shape[0] / picture.shape[1]
+def _grid(
+    pictures: Sequence[Picture], masks: Sequence[_Mask | None], maps: Mapping[str, Sequence[_Map]],
+    titles: Sequence[str], colouring: Colouring, *, below: bool,
+) -> Figure:  # fmt: skip
+    """Figure of titled pictures with the outlines of masks, their maps by name below or beside them, and a colour bar.
+
+    Opaque maps are drawn alone, others over their pictures.
+    """
+    names, (height, width, _) = ["image", *maps], pictures[0].shape
+    columns, rows = (titles, names) if below else (names, titles)
+    letter, tall = FontProperties(size="small").get_size_in_points() / 72, _SIDE * height / width
     heads = [_wrapped(name, _SIDE / letter) for name in columns]
     sides = [_wrapped(name, tall / letter) for name in rows]
     lines = [max(text.count("\n") + bool(text) for text in texts) for texts in (sides, heads)]
     # Beside the panels: the rows' names, and the bar with its ticks and label. Its label is about 10 letters long.
-    width = len(columns) * (_SIDE + 0.06) + letter * (1.25 * lines[0] + 8) + 0.3
-    height = max(len(rows) * (tall + 0.06), 10 * letter) + letter * (1.25 * lines[1] + 1)
-    figure = _Figure(figsize=(width, height), layout="compressed")
+    across = len(columns) * (_SIDE + 0.06) + letter * (1.25 * lines[0] + 8) + 0.3
+    down = max(len(rows) * (tall + 0.06), 10 * letter) + letter * (1.25 * lines[1] + 1)
+    figure = _Figure(figsize=(across, down), layout="compressed")
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0, hspace=0)  # type: ignore[union-attr, call-arg]
     panels = figure.subplots(len(rows), len(columns), squeeze=False)
     for axes, head in zip(panels[0], heads, strict=True):
         axes.set_title(head, fontsize="small", pad=4, parse_math=False)
     for axes, side in zip(panels[:, 0], sides, strict=True):
         axes.set_ylabel(side, fontsize="small", labelpad=2, parse_math=False)
-    return figure, panels
+    flat = {f"{place} {name}": saliency for name, own in maps.items() for place, saliency in enumerate(own)}
+    strengths, top = colouring.strengths(flat)
+    for place, axes_of_picture in enumerate(panels.T if below else panels):
+        picture, mask = pictures[place], masks[place]
+        _draw(axes_of_picture[0], picture, mask)
+        for name, axes in zip(maps, axes_of_picture[1:], strict=True):
+            key = f"{place} {name}"
+            if colouring.opacity == 1:
+                coloured = heat(strengths[key], 1.0, colouring.colours)
+            else:
+                coloured = map_over_image(picture, strengths[key], colouring.opacity, colouring.colours)
+            _draw(axes, coloured, mask, _problem(flat[key]))
+    _scale_bar(list(panels.flat), colouring, top)
+    return figure
 
 
 def _draw(axes: Axes, picture: Picture, mask: _Mask | None = None, note: str | None = None) -> None:
@@ -408,33 +425,6 @@ def _draw(axes: Axes, picture: Picture, mask: _Mask | None = None, note: str | N
         lines = LineCollection(segments, colors=_OUTLINE, linewidths=1.5, capstyle="projecting")
         lines.set_path_effects([Stroke(linewidth=2.5, foreground="black", capstyle="projecting"), Normal()])
         axes.add_collection(lines, autolim=False)
-
-
-def _draw_maps(
-    panels: Any,
-    maps: Mapping[str, Sequence[_Map]],
-    colouring: Colouring,
-    pictures: Sequence[Picture],
-    masks: Sequence[_Mask | None] | None = None,
-) -> None:
-    """Draw pictures into the first row of axes (1 + methods × images), maps into the others; then the colour bar.
-
-    Opaque maps are drawn alone, others over their pictures.
-    """
-    masks = masks or [None] * len(pictures)
-    for axes, picture, mask in zip(panels[0], pictures, masks, strict=True):
-        _draw(axes, picture, mask)
-    flat = {f"{row} {name}": saliency for name, column in maps.items() for row, saliency in enumerate(column)}
-    strengths, top = colouring.strengths(flat)
-    for name, axes_of_name in zip(maps, panels[1:], strict=True):
-        for row, (axes, mask, picture) in enumerate(zip(axes_of_name, masks, pictures, strict=True)):
-            strength = strengths[f"{row} {name}"]
-            if colouring.opacity == 1:
-                coloured = heat(strength, 1.0, colouring.colours)
-            else:
-                coloured = map_over_image(picture, strength, colouring.opacity, colouring.colours)
-            _draw(axes, coloured, mask, _problem(flat[f"{row} {name}"]))
-    _scale_bar(list(np.ravel(panels)), colouring, top)
 
 
 def _scale_bar(axes: list[Axes], colouring: Colouring, top: float) -> None:

@@ -14,7 +14,6 @@ from agop.evaluation.scoring import Entry, accuracy, score
 from agop.evaluation.table import Evaluation, check_place, gallery
 from agop.explanation import Methods, methods_by_name, references_for
 from agop.images.overlays import pixels
-from agop.methods import Method
 from agop.methods.base import missing_layer
 from agop.methods.controls import FIXED_MAPS
 from agop.model.layers import Layer
@@ -81,7 +80,7 @@ def evaluate(
         print(result)
     """
     check_output(output)
-    by_name = methods_that_run(methods, prior, references, images)
+    entries = entries_that_run(methods, prior, references, images, layer)
     names = [metrics] if isinstance(metrics, str) else all_metrics.default_names() if metrics is None else metrics
     metric_list = [all_metrics.get(name) for name in names]
     if not metric_list:
@@ -91,8 +90,7 @@ def evaluate(
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
     if controls:
-        by_name |= {name: control(masks > 0) for name, control in FIXED_MAPS.items() if name not in by_name}
-    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
+        entries |= {name: Entry(make(masks > 0), prior) for name, make in FIXED_MAPS.items() if name not in entries}
     kind, places = "signed" if signed else "true", spread(len(images))
     scored = score(
         model, images, {kind: masks}, entries.items(), metric_list, places, target=target, batch_size=batch_size,
@@ -111,9 +109,9 @@ def evaluate(
     return evaluation
 
 
-def methods_that_run(
-    methods: Methods | None, prior: AGOP | None, references: Tensor | None, images: Tensor
-) -> dict[str, Method]:
+def entries_that_run(
+    methods: Methods | None, prior: AGOP | None, references: Tensor | None, images: Tensor, layer: Layer
+) -> dict[str, Entry]:
     """Configured methods by name; by default all that can run with the prior and the references for these images."""
     if methods is None:
         methods = all_methods.runnable(prior, with_references=references is not None)
@@ -121,7 +119,7 @@ def methods_that_run(
     for method in by_name.values():
         if method.needs_references:
             references_for(method.name, references, prior, images)
-    return by_name
+    return {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
 
 
 def output_notes(output: str) -> tuple[str, ...]:

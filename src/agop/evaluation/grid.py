@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +13,12 @@ from torch import Tensor, nn
 
 from agop import metrics as all_metrics
 from agop.errors import InputError, ModelError
-from agop.evaluation.evaluate import checked_masks, methods_that_run, output_notes
+from agop.evaluation.evaluate import checked_masks, entries_that_run, output_notes
 from agop.evaluation.scoring import Entry, MethodScores, all_logits, score
 from agop.evaluation.table import Evaluation, check_place, gallery
 from agop.explanation import Methods
 from agop.images.files import class_name
 from agop.images.overlays import Picture, pixels
-from agop.methods.base import missing_layer
 from agop.methods.gradients import IntegratedGradients
 from agop.model.layers import Layer
 from agop.model.outputs import PREDICTED, check_output, check_range, class_count, labels_for, predicted, probabilities
@@ -118,7 +116,7 @@ def grid_pointing_game(
     """
     check_images(images)
     check_output(output)
-    by_name = methods_that_run(methods, prior, references, images)
+    entries = entries_that_run(methods, prior, references, images, layer)
     classes = labels_for(labels, len(images)).cpu()
     objects = None if masks is None else checked_masks(masks, images)
     if prior is not None:
@@ -127,7 +125,6 @@ def grid_pointing_game(
     composed = make_grids(
         model, images, classes, objects, grids=grids, confidence=confidence, seed=seed, batch_size=batch_size
     )
-    entries = {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
     notes = [
         f"{len(composed):,} grids of {composed.sources.numel():,} images; {composed.confident:,} of {len(images):,} "
         f"images are classified correctly with P ≥ {confidence:g}. A grid's score is the mean over its four classes.",
@@ -139,7 +136,7 @@ def grid_pointing_game(
     results: list[MethodScores] = []
     keep = None if out is None else check_place(out, force=force)
     tracked = track(entries.items(), lambda entry: f"evaluating {entry[0]}")
-    for parts in cell_scores(model, composed, tracked, batch_size, references, output, keep):
+    for parts in cell_scores(model, composed, tracked, references, batch_size=batch_size, output=output, keep=keep):
         results.append(means_over_cells(parts))
         if undefined := Counter(reason for part in parts for reason in part.undefined[CELL] if reason):
             counts = ", ".join(f"{reason}: {count:,}" for reason, count in undefined.items())
@@ -272,17 +269,12 @@ def _composed(classes: NDArray[np.int64], most: int, random: np.random.Generator
 
 
 def cell_scores(
-    model: nn.Module,
-    grids: Grids,
-    entries: Iterable[tuple[str, Entry]],
-    batch_size: int | None = None,
-    references: Tensor | None = None,
-    output: str = PREDICTED,
-    keep: Path | None = None,
+    model: nn.Module, grids: Grids, entries: Iterable[tuple[str, Entry]], references: Tensor | None, **options: Any
 ) -> Iterator[list[MethodScores]]:
     """Scores of each entry on the grids, for the class in each of the four cells. The maps of some grids are kept.
 
-    `references` (M,C,H,W) are single images. For a grid, they form grids of four different ones.
+    `references` (M,C,H,W) are single images. For a grid, they form grids of four different ones. `options` are those
+    of `score`.
     """
     if references is not None:
         count = max(1, len(references) // len(CELLS))
@@ -291,18 +283,12 @@ def cell_scores(
         references = joined(references[places.to(references.device)])
     kinds = grids.masks(0)
     metrics = [all_metrics.get(name) for kind in kinds for name in METRICS[kind]]
-    shown = spread(len(grids))
+    options |= {"shown": spread(len(grids)), "references": references}
     for name, entry in entries:
-        pair = (name, _repeated(entry))
-        yield [
-            result
-            for cell in range(len(CELLS))
-            for result in score(
-                model, grids.images, grids.masks(cell), [pair], metrics, shown,
-                target=grids.classes[:, cell], batch_size=batch_size, references=references, output=output,
-                keep=keep,
-            )
-        ]  # fmt: skip
+        repeated, parts = [(name, _repeated(entry))], list[MethodScores]()
+        for cell, target in enumerate(grids.classes.T):
+            parts += score(model, grids.images, grids.masks(cell), repeated, metrics, target=target, **options)
+        yield parts
 
 
 def means_over_cells(parts: Sequence[MethodScores]) -> MethodScores:

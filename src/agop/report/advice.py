@@ -24,8 +24,9 @@ def advice(run: Run) -> str:
     metric = headline(run)
     both = {"uncorrelated", "correlated"} <= set(run.spec.backgrounds)
     backgrounds = " on uncorrelated backgrounds" if both else ""
-    sentences = [f"{where}{_Group(run, scenarios, metric).sentence()}" for where, scenarios in _groups(run)]
-    return f"{_doubt(run)}By {run.metrics[metric]['label']}{backgrounds}, {'; '.join(sentences)}."
+    label, up = run.metrics[metric]["label"], run.metrics[metric]["higher_is_better"]
+    sentences = [f"{where}{_Group(run, scenarios, metric, up).sentence()}" for where, scenarios in _groups(run)]
+    return f"{_doubt(run)}By {label}{backgrounds}, {'; '.join(sentences)}."
 
 
 def _doubt(run: Run) -> str:
@@ -55,16 +56,12 @@ def _groups(run: Run) -> list[tuple[str, tuple[str, ...]]]:
 
 @dataclass(frozen=True)
 class _Group:
-    """Some scenarios of a run, compared by one metric."""
+    """Some scenarios of a run, compared by one metric. `up`: higher is better."""
 
     run: Run
     scenarios: tuple[str, ...]
     metric: str
-
-    @property
-    def up(self) -> bool:
-        """True if higher is better."""
-        return bool(self.run.metrics[self.metric]["higher_is_better"])
+    up: bool
 
     def sentence(self) -> str:
         """The best method, its lead, and any control that does as well. agop-local is skipped beside its equal."""

@@ -2,9 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from agop.report.folder import CELL, OBJECT
@@ -14,12 +13,12 @@ from agop.tables import counted
 
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
 Verdict = tuple[str, str]
-Check = Callable[[Run], Verdict]
-Claim = tuple[str, Check]
+# The text, a function Run → Verdict, and the function's further arguments.
+Claim = tuple[Any, ...]
 FIXED = ("linear", "multiplicative")
 _NOT_RUN: Verdict = (UNDECIDED, "not in this run")
 _NO_SCORES: Verdict = (UNDECIDED, "no defined scores")
-_CLEAN, _CLEVR = "uncorrelated", "clevr-xai"
+_CLEAN, _CLEVR, _PRECISION = "uncorrelated", "clevr-xai", "average_precision"
 # Ground truths under which claims are checked, if a run has several.
 _TRUTHS = ("own", "union")
 # Fewer methods give no rank correlation; fewer seeds give wide intervals.
@@ -89,8 +88,8 @@ def _checked(run: Run, claims: Sequence[Claim]) -> list[Checked]:
     kinds = [kind for kind in run.kinds if kind in _TRUTHS] or [run.masks]
     views = {kind: run.with_masks(kind) for kind in kinds}
     checked = []
-    for claim, verdict in claims:
-        results = {kind: verdict(view) for kind, view in views.items()}
+    for claim, verdict, *arguments in claims:
+        results = {kind: verdict(view, *arguments) for kind, view in views.items()}
         if _NOT_RUN not in results.values():
             verdicts, evidence = ({kind: result[part] for kind, result in results.items()} for part in (0, 1))
             checked.append(Checked(claim, verdicts, evidence))
@@ -121,8 +120,8 @@ def _lost_to_controls(run: Run) -> list[str]:
     lost = [
         f"{control} in {run.metrics[metric]['label']}"
         for control in controls
-        for metric in ("iou", "energy", "average_precision")
-        if metric in run.spec.metrics and _above(_CLEVR, None, metric, "agop-global", control)(run)[0] != HOLDS
+        for metric in ("iou", "energy", _PRECISION)
+        if metric in run.spec.metrics and _above(run, metric, "agop-global", control)[0] != HOLDS
     ]
     result = f"AGOP-Global scores no better than model-independent controls ({', '.join(lost)})"
     return [f"{result}: its scores there may only reflect where objects tend to be."] if lost else []
@@ -155,41 +154,35 @@ def _around(estimates: Sequence[Estimate | None], centre: float, reach: float) -
     return _all(verdicts), ", ".join(map(str, known))
 
 
-def _above(scenario: str, background: str | None, metric: str, a: str, b: str, masks: str | None = None) -> Check:
+def _above(
+    run: Run, metric: str, a: str, b: str, scenario: str = _CLEVR, background: str = "", masks: str = ""
+) -> Verdict:
     """The claim that method a beats method b, by default on the run's first background."""
-
-    def verdict(run: Run) -> Verdict:
-        where = (scenario, background or run.spec.backgrounds[0])
-        if not run.has(*where, a, b):
-            return _NOT_RUN
-        difference = run.difference(*where, metric, a, b, masks)
-        left, right = (run.estimate(*where, method, metric, masks) for method in (a, b))
-        if difference is None or left is None or right is None:
-            return _NO_SCORES
-        return _within(difference, 0), f"{a} {left.mean:.3f}, {b} {right.mean:.3f}, difference {difference}"
-
-    return verdict
+    where = (scenario, background or run.spec.backgrounds[0])
+    if not run.has(*where, a, b):
+        return _NOT_RUN
+    difference = run.difference(*where, metric, a, b, masks)
+    left, right = (run.estimate(*where, method, metric, masks) for method in (a, b))
+    if difference is None or left is None or right is None:
+        return _NO_SCORES
+    return _within(difference, 0), f"{a} {left.mean:.3f}, {b} {right.mean:.3f}, difference {difference}"
 
 
-def _ranks(scenario: str, background: str | None, metric: str, method: str, *, first: bool = True) -> Check:
+def _ranks(run: Run, rank: str, metric: str, method: str, scenario: str = _CLEVR, background: str = "") -> Verdict:
     """The claim that a method ranks first, or last, among the paper's methods without random."""
-
-    def verdict(run: Run) -> Verdict:
-        where = (scenario, background or run.spec.backgrounds[0])
-        others = [m for m in paper()[scenario] if m not in (method, "random")]
-        if not run.has(*where, method, *others):
-            return _NOT_RUN
-        pairs = {other: (method, other) if first else (other, method) for other in others}
-        leads = {o: lead for o, pair in pairs.items() if (lead := run.difference(*where, metric, *pair)) is not None}
-        if not leads:
-            return _NO_SCORES
-        verdicts = {other: _within(lead, 0, comparisons=len(leads)) for other, lead in leads.items()}
-        verdict = _all(verdicts.values())
-        # The evidence is the closest of the rivals with this verdict.
-        rival = min((o for o in leads if verdicts[o] == verdict), key=lambda o: leads[o].mean)
-        return verdict, f"{' over '.join(pairs[rival])}: {leads[rival]}"
-
-    return verdict
+    where = (scenario, background or run.spec.backgrounds[0])
+    others = [m for m in paper()[scenario] if m not in (method, "random")]
+    if not run.has(*where, method, *others):
+        return _NOT_RUN
+    pairs = {other: (method, other) if rank == "first" else (other, method) for other in others}
+    leads = {o: lead for o, pair in pairs.items() if (lead := run.difference(*where, metric, *pair)) is not None}
+    if not leads:
+        return _NO_SCORES
+    verdicts = {other: _within(lead, 0, comparisons=len(leads)) for other, lead in leads.items()}
+    verdict = _all(verdicts.values())
+    # The evidence is the closest of the rivals with this verdict.
+    rival = min((o for o in leads if verdicts[o] == verdict), key=lambda o: leads[o].mean)
+    return verdict, f"{' over '.join(pairs[rival])}: {leads[rival]}"
 
 
 def _local_is_vanilla(run: Run) -> Verdict:
@@ -205,15 +198,11 @@ def _local_is_vanilla(run: Run) -> Verdict:
     return (HOLDS if equal == len(pairs) else FAILS, evidence) if pairs else _NOT_RUN
 
 
-def _gradcam_misses(scenarios: Sequence[str], background: str | None, reach: float) -> Check:
+def _gradcam_misses(run: Run, reach: float, scenarios: Sequence[str] = (_CLEVR,), background: str = "") -> Verdict:
     """The claim that GradCAM's PG is 0 up to `reach`, by default on the run's first background."""
-
-    def verdict(run: Run) -> Verdict:
-        where = background or run.spec.backgrounds[0]
-        known = [name for name in scenarios if run.has(name, where, "gradcam")]
-        return _around([run.estimate(name, where, "gradcam", "pointing_game") for name in known], 0.0, reach)
-
-    return verdict
+    where = background or run.spec.backgrounds[0]
+    known = [name for name in scenarios if run.has(name, where, "gradcam")]
+    return _around([run.estimate(name, where, "gradcam", "pointing_game") for name in known], 0.0, reach)
 
 
 def _chance_on_correlated(run: Run) -> Verdict:
@@ -262,20 +251,20 @@ def _improves_after_plateau(run: Run) -> Verdict:
 
 def _gradcam_recovers(run: Run) -> Verdict:
     finer = next((method for method in run.spec.methods if method.startswith("gradcam@")), None)
-    return _NOT_RUN if finer is None else _above(_CLEVR, None, "pointing_game", finer, "gradcam")(run)
+    return _NOT_RUN if finer is None else _above(run, "pointing_game", finer, "gradcam")
 
 
-def _predicts(*metrics: str) -> Check:
+def _predicts(run: Run, *metrics: str) -> Verdict:
     """The claim that the first metric, minus the second if there is one, ranks methods as average precision does."""
+    estimates = {scenario: _agreement(run, scenario, metrics) for scenario in run.spec.main_scenarios}
+    known = {scenario: estimate for scenario, estimate in estimates.items() if estimate is not None}
+    return _each_above(known, 0, len(known)) if known else _NOT_RUN
 
-    def verdict(run: Run) -> Verdict:
-        estimates = {scenario: _agreement(run, scenario, metrics) for scenario in run.spec.main_scenarios}
-        known = {scenario: estimate for scenario, estimate in estimates.items() if estimate is not None}
-        evidence = ", ".join(f"{scenario} {estimate}" for scenario, estimate in known.items())
-        verdicts = [_within(estimate, 0, comparisons=len(known)) for estimate in known.values()]
-        return (_all(verdicts), evidence) if known else _NOT_RUN
 
-    return verdict
+def _each_above(by_name: Mapping[str, Estimate | Ratio], bar: float, comparisons: int) -> Verdict:
+    """The claim that every value is above a bar, with the values by name as the evidence."""
+    verdicts = [_within(value, bar, comparisons=comparisons) for value in by_name.values()]
+    return _all(verdicts), ", ".join(f"{name} {value}" for name, value in by_name.items())
 
 
 def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | None:
@@ -284,7 +273,7 @@ def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | No
     methods = [m for m in competing(run) if m != "agop-local" or "vanilla" not in run.spec.methods]
     pairs: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for method in methods:
-        truth = run.values(scenario, background, method, "average_precision")
+        truth = run.values(scenario, background, method, _PRECISION)
         parts = [run.values(scenario, background, method, metric, run.spec.masks) for metric in metrics]
         for seed in set(truth).intersection(*parts):
             gain = parts[0][seed] - sum(part[seed] for part in parts[1:])
@@ -295,32 +284,28 @@ def _agreement(run: Run, scenario: str, metrics: Sequence[str]) -> Estimate | No
     return Estimate(tuple(values), (-1, 1)) if values else None
 
 
-def _reaches(bars: dict[str, float], scenario: str | None = None, masks: str | None = None) -> Check:
+def _reaches(run: Run, bars: dict[str, float], scenario: str | None = None, masks: str = "") -> Verdict:
     """The claim that agop's AP, divided by that of the paper's best method, reaches a bar in every scenario.
 
     Bars are by kind of masks. By default the scenarios are those of the main networks.
     """
-
-    def verdict(run: Run) -> Verdict:
-        scenarios = run.spec.main_scenarios if scenario is None else (scenario,)
-        ratios = {name: ratio for name in scenarios if (ratio := _to_papers_best(run, name, masks)) is not None}
-        bar = bars.get(masks or run.masks)
-        if len(ratios) < len(scenarios) or bar is None:
-            return _NOT_RUN
-        comparisons = len(ratios) * len(paper()["linear"])  # the best of the paper's methods is chosen on the same data
-        verdicts = [_within(ratio, bar, comparisons=comparisons) for ratio in ratios.values()]
-        return _all(verdicts), f"bar {bar:g}: {', '.join(f'{name} {ratio}' for name, ratio in ratios.items())}"
-
-    return verdict
+    scenarios = run.spec.main_scenarios if scenario is None else (scenario,)
+    ratios = {name: ratio for name in scenarios if (ratio := _to_papers_best(run, name, masks)) is not None}
+    bar = bars.get(masks or run.masks)
+    if len(ratios) < len(scenarios) or bar is None:
+        return _NOT_RUN
+    # The best of the paper's methods is chosen on the same data.
+    verdict, evidence = _each_above(ratios, bar, len(ratios) * len(paper()["linear"]))
+    return verdict, f"bar {bar:g}: {evidence}"
 
 
-def _to_papers_best(run: Run, scenario: str, masks: str | None = None) -> Ratio | None:
+def _to_papers_best(run: Run, scenario: str, masks: str = "") -> Ratio | None:
     """AP of agop divided by that of the best of the paper's methods, on the scenario's first background."""
     papers = list(paper()["linear"])
     background = next((b for b in run.spec.backgrounds if run.spec.has(scenario, b)), None)
     if background is None or not run.has(scenario, background, "agop", *papers):
         return None
-    own, *others = (run.values(scenario, background, m, "average_precision", masks) for m in ("agop", *papers))
+    own, *others = (run.values(scenario, background, m, _PRECISION, masks) for m in ("agop", *papers))
     others = [values for values in others if values]
     if not own or not others:
         return None
@@ -330,60 +315,49 @@ def _to_papers_best(run: Run, scenario: str, masks: str | None = None) -> Ratio 
 
 
 _IG, _MOVING = "integrated-gradients", "translations_rotations"
-_on_clevr, _when_moving = partial(_above, _CLEVR, None), partial(_ranks, _MOVING, _CLEAN, "iou")
 _AP = "Beyond the paper: agop's AP divided by that of the paper's best method"
+_IN_CELL = "Beyond the paper: more of agop's map than of GradCAM's is in the cell of its class"
+_OF_BEST = "Follow-up: diag(M) of the best weights beats diag(M) of the training in mIoU"
 _PAPERS_XAI_TRIS: tuple[Claim, ...] = (
-    ("AGOP-Weighted beats IG in mIoU on linear", _above("linear", _CLEAN, "iou", "agop-weighted", _IG)),
-    ("AGOP-Weighted beats IG in Energy on linear", _above("linear", _CLEAN, "energy", "agop-weighted", _IG)),
-    ("AGOP-Global beats IG in mIoU on multiplicative", _above("multiplicative", _CLEAN, "iou", "agop-global", _IG)),
-    ("IG scores below random in mIoU on multiplicative", _above("multiplicative", _CLEAN, "iou", "random", _IG)),
-    ("IG ranks first in mIoU on translations_rotations", _when_moving(_IG)),
-    ("AGOP-Global ranks last in mIoU on translations_rotations", _when_moving("agop-global", first=False)),
-    ("GradCAM's PG is 0 where positions are fixed", _gradcam_misses(FIXED, _CLEAN, 0.01)),
+    ("AGOP-Weighted beats IG in mIoU on linear", _above, "iou", "agop-weighted", _IG, "linear", _CLEAN),
+    ("AGOP-Weighted beats IG in Energy on linear", _above, "energy", "agop-weighted", _IG, "linear", _CLEAN),
+    ("AGOP-Global beats IG in mIoU on multiplicative", _above, "iou", "agop-global", _IG, "multiplicative", _CLEAN),
+    ("IG scores below random in mIoU on multiplicative", _above, "iou", "random", _IG, "multiplicative", _CLEAN),
+    ("IG ranks first in mIoU on translations_rotations", _ranks, "first", "iou", _IG, _MOVING, _CLEAN),
+    ("AGOP-Global ranks last in mIoU on translations_rotations", _ranks, "last", "iou", "agop-global", _MOVING, _CLEAN),
+    ("GradCAM's PG is 0 where positions are fixed", _gradcam_misses, 0.01, FIXED, _CLEAN),
     ("AGOP-Local equals VanillaGrad", _local_is_vanilla),
     ("Accuracy is about 50 % on correlated backgrounds", _chance_on_correlated),
     ("diag(M) improves after accuracy has levelled off", _improves_after_plateau),
     ("All methods fail on XOR", _all_fail_on_xor),
 )
 _PAPERS_CLEVR: tuple[Claim, ...] = (
-    ("AGOP-Global beats IG in mIoU", _on_clevr("iou", "agop-global", _IG)),
-    ("AGOP-Weighted beats IG in mIoU", _on_clevr("iou", "agop-weighted", _IG)),
-    ("AGOP-Global beats AGOP-Weighted in mIoU", _on_clevr("iou", "agop-global", "agop-weighted")),
-    ("IG ranks first in PG", _ranks(_CLEVR, None, "pointing_game", _IG)),
-    ("SmoothGrad ranks first in mIoU", _ranks(_CLEVR, None, "iou", "smoothgrad")),
-    ("GradCAM's PG collapses to 0 on a 2×2 map", _gradcam_misses([_CLEVR], None, 0.02)),
+    ("AGOP-Global beats IG in mIoU", _above, "iou", "agop-global", _IG),
+    ("AGOP-Weighted beats IG in mIoU", _above, "iou", "agop-weighted", _IG),
+    ("AGOP-Global beats AGOP-Weighted in mIoU", _above, "iou", "agop-global", "agop-weighted"),
+    ("IG ranks first in PG", _ranks, "first", "pointing_game", _IG),
+    ("SmoothGrad ranks first in mIoU", _ranks, "first", "iou", "smoothgrad"),
+    ("GradCAM's PG collapses to 0 on a 2×2 map", _gradcam_misses, 0.02),
     ("AGOP-Local equals VanillaGrad", _local_is_vanilla),
     ("Follow-up: GradCAM's PG recovers on a finer layer", _gradcam_recovers),
-    ("Follow-up: AGOP-Global beats a centred blob in mIoU", _on_clevr("iou", "agop-global", "centre")),
-    ("Follow-up: AGOP-Global beats the mean training mask in mIoU", _on_clevr("iou", "agop-global", "mean-mask")),
-    (
-        "Follow-up: AGOP-Global beats the mean training mask in AP",
-        _on_clevr("average_precision", "agop-global", "mean-mask"),
-    ),
-    (
-        "Follow-up: AGOP-Weighted beats the mean training mask in AP",
-        _on_clevr("average_precision", "agop-weighted", "mean-mask"),
-    ),
-    ("Follow-up: AGOP-Weighted also beats IG in Rank", _on_clevr("rank_accuracy", "agop-weighted", _IG)),
-    (
-        "Follow-up: diag(M) of the best weights beats diag(M) of the training in mIoU",
-        _on_clevr("iou", "agop-global", "agop-global@training"),
-    ),
+    ("Follow-up: AGOP-Global beats a centred blob in mIoU", _above, "iou", "agop-global", "centre"),
+    ("Follow-up: AGOP-Global beats the mean training mask in mIoU", _above, "iou", "agop-global", "mean-mask"),
+    ("Follow-up: AGOP-Global beats the mean training mask in AP", _above, _PRECISION, "agop-global", "mean-mask"),
+    ("Follow-up: AGOP-Weighted beats the mean training mask in AP", _above, _PRECISION, "agop-weighted", "mean-mask"),
+    ("Follow-up: AGOP-Weighted also beats IG in Rank", _above, "rank_accuracy", "agop-weighted", _IG),
+    (_OF_BEST, _above, "iou", "agop-global", "agop-global@training"),
 )
 _SRG: tuple[Claim, ...] = (
-    ("Follow-up: SRG predicts AP (Spearman over methods; fill: pixels of training images)", _predicts("srg")),
-    ("Follow-up: SRG predicts AP (Spearman over methods; fill: zero)", _predicts("insertion", "deletion")),
+    ("Follow-up: SRG predicts AP (Spearman over methods; fill: pixels of training images)", _predicts, "srg"),
+    ("Follow-up: SRG predicts AP (Spearman over methods; fill: zero)", _predicts, "insertion", "deletion"),
 )
-_XAI_TRIS: tuple[Claim, ...] = ((f"{_AP}, every scenario", _reaches({"own": 0.9, "union": 0.93})),)
+_XAI_TRIS: tuple[Claim, ...] = ((f"{_AP}, every scenario", _reaches, {"own": 0.9, "union": 0.93}),)
 _COMPOSITE: tuple[Claim, ...] = (
-    (f"{_AP}, moving digits", _reaches({"own": 1.5}, "composite")),
-    (f"{_AP}, digits in a grid", _reaches({OBJECT: 1.5}, "composite", OBJECT)),
-    (
-        "Beyond the paper: more of agop's map than of GradCAM's is in the cell of its class",
-        _above("composite", None, "energy", "agop", "gradcam", CELL),
-    ),
+    (f"{_AP}, moving digits", _reaches, {"own": 1.5}, "composite"),
+    (f"{_AP}, digits in a grid", _reaches, {OBJECT: 1.5}, "composite", OBJECT),
+    (_IN_CELL, _above, "energy", "agop", "gradcam", "composite", "", CELL),
 )
-_CLEVR_XAI: tuple[Claim, ...] = ((_AP, _reaches({"all_objects": 1.25})),)
+_CLEVR_XAI: tuple[Claim, ...] = ((_AP, _reaches, {"all_objects": 1.25}),)
 # Questions of ours, not of the paper.
 _OURS = (*_SRG, *_XAI_TRIS, *_COMPOSITE, *_CLEVR_XAI)
 _CLAIMS = {

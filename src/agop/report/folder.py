@@ -403,10 +403,9 @@ class Gallery:
 
     def save(self, cell: Path) -> None:
         """Write the gallery into the folder of a cell."""
-        content: Arrays = {"pictures": self.pictures, "labels": self.labels, "predicted": self.predicted}
-        content |= {} if self.places is None else {"places": self.places}
-        content |= {f"masks/{kind}": masks for kind, masks in self.masks.items()}
-        content |= {f"maps/{method}": maps for method, maps in self.maps.items()}
+        content: Arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        for kind in ("masks", "maps"):
+            content |= {f"{kind}/{name}": array for name, array in getattr(self, kind).items()}
         write_atomically(cell / _GALLERY, save({name: np.ascontiguousarray(array) for name, array in content.items()}))
 
     @classmethod

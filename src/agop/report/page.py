@@ -5,9 +5,8 @@ import gzip
 import math
 import re
 from collections import Counter, defaultdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -56,7 +55,9 @@ def page(run: Run) -> str:
         claims=check(run),
         claims_heading=heading(run).replace("'", "’"),
         remarks=remarks(run),
-        tables=_tables(run),
+        tables=sorted(score_tables(run), key=lambda table: run.places.index(table.place)),
+        tip=partial(_tip, run),
+        notes=partial(_notes, run),
         comparisons=comparisons(run),
         published=published(),
         choices=choices,
@@ -68,7 +69,6 @@ def page(run: Run) -> str:
         convergence=any(cell["training"] for cell in data["cells"]),
         eigenvectors=eigenvector_views(run),
         facts=_facts(run),
-        definitions=_definitions(run),
         methods=_descriptions(run),
         raw=_raw(run),
     )
@@ -131,20 +131,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [(name, text) for name, text in lines if text]
 
 
-def _definitions(run: Run) -> list[dict[str, Any]]:
-    """Label, name, description, bounds and direction of every metric. Descriptions are docstrings, made prose."""
-    return [
-        {
-            "label": about["label"],
-            "name": metric,
-            "what": " ".join(about.get("what", "").replace(" (N,)", "").replace("`", "").split()),
-            "bounds": " to ".join(f"{end:g}" for end in about.get("bounds") or ()),
-            "direction": "higher is better" if about["higher_is_better"] else "lower is better",
-        }
-        for metric, about in run.metrics.items()
-    ]
-
-
 def _descriptions(run: Run) -> list[tuple[str, str]]:
     """Description of each method that has one."""
     known = CONTROLS | run.about.methods
@@ -188,26 +174,8 @@ def _costs(run: Run, place: Place) -> list[dict[str, Any]]:
     return points
 
 
-def _tables(run: Run) -> list[dict[str, Any]]:
-    """All tables in the order of places; a table of variants follows the main table of its place.
-
-    A table has the index of its place, columns (name, label, higher is better), scores with tooltips, and notes.
-    """
-    undefined = _undefined(run)
-    views = []
-    for table in score_tables(run):
-        reasons = undefined[table.place]
-        columns = [(name, label, run.metrics[name]["higher_is_better"]) for name, label in table.labels.items()]
-        lines = {
-            method: [(cell, _tip(run, method, cell, reasons.get((method, cell.metric)))) for cell in cells]
-            for method, cells in table.rows.items()
-        }
-        facts = {"place": run.places.index(table.place), "title": table.title, "notes": _notes(table, reasons)}
-        views.append(facts | {"columns": columns, "lines": lines})
-    return sorted(views, key=itemgetter("place"))
-
-
-def _tip(run: Run, method: str, cell: ScoreCell, undefined: str | None) -> str:
+def _tip(run: Run, place: Place, method: str, cell: ScoreCell) -> str:
+    """What is shown when the mouse is over a cell."""
     tip = [f"{run.metrics[cell.metric]['label']} of {method}: {cell.mean if cell.ours else 'undefined'}"]
     if cell.ours is not None and cell.interval:
         unit = run.spec.intervals if cell.metric != "milliseconds" else "seeds"
@@ -216,41 +184,33 @@ def _tip(run: Run, method: str, cell: ScoreCell, undefined: str | None) -> str:
         tip.append("no interval: only one value")
     if cell.published:
         tip.append(f"paper: {cell.published}")
-    return "; ".join([*tip, *filter(None, [undefined])])
+    return "; ".join(filter(None, [*tip, _undefined(run, place, method, cell.metric)]))
 
 
-_Undefined = dict[tuple[str, str], str]
+def _undefined(run: Run, place: Place, method: str, metric: str) -> str | None:
+    """How many samples have no score and why, over all seeds; empty if all have one, None if nothing was scored."""
+    scenario, background, masks = place
+    rows = run.seeds(scenario, background, method, metric, masks).values()
+    if not rows or metric == "milliseconds":
+        return None
+    reasons: Counter[str] = sum((Counter(row.get("undefined")) for row in rows), Counter())
+    defined = sum(row.get("n") or 0 for row in rows)
+    why = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+    return f"{defined:,} of {counted(defined + reasons.total(), 'sample')} scored ({why})" if why else ""
 
 
-def _undefined(run: Run) -> dict[Place, _Undefined]:
-    """How many samples have no score and why, by place, method and metric over all seeds; empty if all have one."""
-    counts: dict[Any, tuple[list[int], Counter[str]]] = defaultdict(lambda: ([], Counter()))
-    for row in run.rows:
-        place = (row["scenario"], row["background"], row.get("masks", run.spec.masks))
-        defined, reasons = counts[place, (row["method"], row["metric"])]
-        defined.append(row.get("n") or 0)
-        reasons.update(row.get("undefined") or {})
-    texts: dict[Place, _Undefined] = defaultdict(dict)
-    for (place, key), (defined, reasons) in counts.items():
-        why = ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
-        total = counted(sum(defined) + reasons.total(), "sample")
-        texts[place][key] = f"{sum(defined):,} of {total} scored ({why})" if why else ""
-    return texts
-
-
-def _notes(table: ScoreTable, undefined: _Undefined) -> list[str]:
+def _notes(run: Run, table: ScoreTable) -> list[str]:
     """One line per method with undefined scores; metrics with the same counts share a line."""
-    notes: dict[str, None] = {}
+    notes = []
     for method in table.rows:
         labels: dict[str, list[str]] = defaultdict(list)
         for metric, label in table.labels.items():
-            if text := undefined.get((method, metric)):
+            if (text := _undefined(run, table.place, method, metric)) is not None:
                 labels[text].append(label.removesuffix(" ↓"))
-        scored = sum((method, metric) in undefined for metric in table.labels)
         for text, names in labels.items():
-            which = "" if len(names) == scored else f" in {', '.join(names)}"
-            notes[f"{method}{which}: {text}."] = None
-    return list(notes)
+            which = "" if len(labels) == 1 else f" in {', '.join(names)}"
+            notes += [f"{method}{which}: {text}."] if text else []
+    return notes
 
 
 def _grids(run: Run) -> list[dict[str, Any]]:

@@ -6,6 +6,8 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -207,11 +209,9 @@ def eigenvector_views(run: Run) -> list[dict[str, Any]]:
 
     `residual` is the share of tr(M) that the sketch lacks, in percent.
     """
-    first: dict[str, Cell] = {}
-    for cell in run.spec.cells():
-        first.setdefault(cell.scenario, cell)
     views = []
-    for cell in first.values():
+    for _, cells in groupby(run.spec.cells(), attrgetter("scenario")):
+        cell = next(cells)
         background = f" / {cell.background}" if len(run.spec.backgrounds) > 1 else ""
         place = f"{cell.scenario}{background}{', seed 0' if run.spec.seeds > 1 else ''}"
         files = run.cells[cell]
@@ -222,10 +222,9 @@ def eigenvector_views(run: Run) -> list[dict[str, Any]]:
                 layer = metadata.get("layer")
                 filters = _filters(files, prior, layer) if "patch_matrix" in prior else []
                 images, residual = _eigenimages(prior, metadata.get("count")) if "sketch" in prior else ([], "")
-            views.append(
-                {"place": place, "layer": layer, "filters": filters, "eigenimages": images, "residual": residual}
-            )
-    return [view for view in views if view["filters"] or view["eigenimages"]]
+            shown = {"filters": filters, "eigenimages": images, "residual": residual}
+            views += [{"place": place, "layer": layer, **shown}] if filters or images else []
+    return views
 
 
 def _filters(cell: CellFiles, prior: Arrays, layer: str | None) -> list[Panel]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from itertools import product
@@ -48,29 +48,23 @@ class Run:
         self.spec = RunSpec.load(folder)
         self.about, self.of_samples = About.load(folder), self.spec.intervals == "samples"
         self.cells = cell_files(self.spec, folder)
-        self.rows = parsed(self.cells, "rows.jsonl")
-        self.timings = parsed(self.cells, "timings.jsonl")
-        self._check_complete()
-        self._scores: dict[Cell, dict[str, NDArray[np.float64]]] = {}
+        self.rows, self.timings = (parsed(self.cells, f"{kind}.jsonl") for kind in ("rows", "timings"))
         self.masks, self.only_correct, self._only_learned = self.spec.masks, False, True
-        self.kinds = list(dict.fromkeys(row.get("masks", self.spec.masks) for row in self.rows))
-        # Values by seed, and numbers of samples behind the scores of each method over all seeds.
-        self._seeds: dict[tuple[str, ...], dict[int, float | None]] = defaultdict(dict)
-        self._counts: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+        self._scores: dict[Cell, dict[str, NDArray[np.float64]]] = {}
+        # By scenario, background, kind of masks, method and metric, then by seed.
+        self._seeds: dict[tuple[str, ...], dict[int, Row]] = defaultdict(dict)
         for row in (*self.rows, *self.timings):
-            scenario, background, kind = row["scenario"], row["background"], row.get("masks", self.spec.masks)
-            self._seeds[scenario, background, kind, row["method"], row["metric"]][row["seed"]] = row["value"]
-            if row["value"] is not None:
-                self._counts[scenario, background, kind, row["metric"]][row["method"]] += row.get("n", 1)
-
-    def _check_complete(self) -> None:
-        """Raise unless each cell has a row per method and metric of the specification."""
-        main = [row for row in self.rows if row.get("masks", self.spec.masks) == self.spec.masks]
-        scored = {(row["scenario"], row["background"], row["seed"], row["method"], row["metric"]) for row in main}
+            scenario, background, kind = row["scenario"], row["background"], row.get("masks", self.masks)
+            self._seeds[scenario, background, kind, row["method"], row["metric"]][row["seed"]] = row
+        self.kinds = list(dict.fromkeys(kind for _, _, kind, _, _ in self._seeds))
         for cell, method, metric in product(self.spec.cells(), self.spec.methods, self.spec.metrics):
-            if (*astuple(cell), method, metric) not in scored:
+            if cell.seed not in self.seeds(cell.scenario, cell.background, method, metric):
                 problem = f"{cell.name} has no row for {method}, {metric}"
                 raise FileError(f"{self.folder} has files of different runs ({problem}): run again into another folder")
+
+    def seeds(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> dict[int, Row]:
+        """Rows by seed. `masks` defaults to the main kind."""
+        return self._seeds.get((scenario, background, masks or self.masks, method, metric), {})
 
     def with_masks(self, kind: str) -> Run:
         """The run with another main kind of masks."""
@@ -104,8 +98,8 @@ class Run:
 
     def not_learned(self, scenario: str, background: str) -> list[int]:
         """Seeds whose network didn't learn its task."""
-        seeds = self._seeds.get((scenario, background, self.spec.masks, "model", "learned"), {})
-        return [seed for seed, learned in sorted(seeds.items()) if learned == 0]
+        rows = self.seeds(scenario, background, "model", "learned", self.spec.masks)
+        return [seed for seed in sorted(rows) if rows[seed]["value"] == 0]
 
     @cached_property
     def places(self) -> list[Place]:
@@ -117,9 +111,9 @@ class Run:
     def equal_kinds(self, scenario: str, background: str, kind: str) -> list[str]:
         """The kinds of masks with the same scores as this kind, itself included."""
         scores: dict[str, dict[tuple[str, ...], dict[int, float | None]]] = defaultdict(dict)
-        for (*place, of_kind, method, metric), seeds in self._seeds.items():
+        for (*place, of_kind, method, metric), rows in self._seeds.items():
             if place == [scenario, background]:
-                scores[of_kind][method, metric] = seeds
+                scores[of_kind][method, metric] = {seed: row["value"] for seed, row in rows.items()}
         common = {other: scores[kind].keys() & scores[other].keys() for other in self.kinds}
         equal = {o: all(scores[kind][key] == scores[o][key] for key in keys) for o, keys in common.items()}
         return [other for other in self.kinds if other == kind or (common[other] and equal[other])]
@@ -146,9 +140,7 @@ class Run:
         """True if the run has these methods on the scenario and background."""
         return self.spec.has(scenario, background) and set(methods) <= {*self.spec.methods, "model"}
 
-    def estimate(
-        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
-    ) -> Estimate | None:
+    def estimate(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> Estimate | None:
         """Mean over seeds or samples, None without a value. `masks` defaults to the main kind."""
         values = self.values(scenario, background, method, metric, masks)
         if not values:
@@ -165,23 +157,22 @@ class Run:
         return (-high if masks == "signed" else low), high
 
     def difference(
-        self, scenario: str, background: str, metric: str, a: str, b: str, masks: str | None = None
+        self, scenario: str, background: str, metric: str, a: str, b: str, masks: str = ""
     ) -> Estimate | None:
         """Paired difference a − b of two methods, over seeds or samples."""
         left, right = (self.values(scenario, background, m, metric, masks) for m in (a, b))
         both = sorted(left.keys() & right.keys())
         return Estimate(tuple(left[key] - right[key] for key in both), ANY, self.of_samples) if both else None
 
-    def values(
-        self, scenario: str, background: str, method: str, metric: str, masks: str | None = None
-    ) -> dict[int, float]:
+    def values(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> dict[int, float]:
         """Defined values by seed, or by sample if intervals are over samples."""
         if not self.spec.has(scenario, background):
             return {}
         kind = self.spec.masks if method == "model" else masks or self.masks
-        seeds = self._seeds.get((scenario, background, kind, method, metric), {})
+        rows = self.seeds(scenario, background, method, metric, kind)
         dropped = self.not_learned(scenario, background) if self._only_learned else []
-        used = {seed: value for seed, value in sorted(seeds.items()) if value is not None and seed not in dropped}
+        values = {seed: rows[seed]["value"] for seed in sorted(rows) if seed not in dropped}
+        used = {seed: value for seed, value in values.items() if value is not None}
         key = f"{kind}/{method}/{metric}"
         cells = {seed: Cell(scenario, background, seed) for seed in used}
         if not (self.of_samples or self.only_correct) or not any(key in self.samples(cell) for cell in cells.values()):
@@ -209,12 +200,13 @@ class Run:
         hits = [self.samples(peer)[f"{self.spec.masks}/model/correct"] > 0 for peer in learned]
         return np.asarray(np.min(hits, axis=0))
 
-    def fair(self, scenario: str, background: str, method: str, metric: str, masks: str | None = None) -> bool:
+    def fair(self, scenario: str, background: str, method: str, metric: str, masks: str = "") -> bool:
         """True if the score has at least half as many samples as any other method's: only then may it be the best."""
-        counts = self._counts[scenario, background, masks or self.masks, metric]
         # Variants are scored on fewer images than the other methods.
         rivals = self.spec.methods if method in self.spec.methods else self.spec.sensitivity
-        return 2 * counts[method] >= max((counts[rival] for rival in rivals), default=0)
+        rows = {rival: self.seeds(scenario, background, rival, metric, masks).values() for rival in {method, *rivals}}
+        counts = {m: sum(row.get("n", 1) for row in own if row["value"] is not None) for m, own in rows.items()}
+        return bool(2 * counts[method] >= max(counts.values()))
 
     def samples(self, cell: Cell) -> dict[str, NDArray[np.float64]]:
         """Per-sample scores (N,) of a cell, keyed masks/method/metric."""

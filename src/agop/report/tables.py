@@ -1,7 +1,7 @@
 """Tables of a run: methods by metrics, one per scenario, background and kind of masks, with the paper's values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agop.report.folder import is_control
 from agop.report.run import Place, Run, paper
@@ -40,29 +40,18 @@ class ScoreCell:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Methods by metrics of one scenario, background and kind of masks. `same` are other kinds with the same scores."""
+    """Methods by metrics of one scenario, background and kind of masks."""
 
     place: Place
+    title: str
     accuracy: Estimate | None
-    coverage: Estimate | None
     labels: dict[str, str]
     rows: dict[str, list[ScoreCell]]
-    note: str = ""
-    same: tuple[str, ...] = ()
 
     @property
     def cites_paper(self) -> bool:
         """True if the paper has a value for any cell."""
         return any(cell.published for row in self.rows.values() for cell in row)
-
-    @property
-    def title(self) -> str:
-        """Scenario, background, masks, accuracy and note, as one line."""
-        scenario, background, masks = self.place
-        share = "" if self.coverage is None else f" covering {self.coverage.mean:.1%} of the pixels"
-        kind = "" if masks == "true" else f", {' and '.join((masks, *self.same))} masks{share}"
-        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy}"
-        return f"{scenario} / {background}{kind}{accuracy}{self.note}"
 
 
 def score_tables(run: Run) -> list[ScoreTable]:
@@ -70,11 +59,12 @@ def score_tables(run: Run) -> list[ScoreTable]:
     tables = [_table(run, run.spec.methods, place) for place in run.places]
     if run.spec.sensitivity:
         note = f"; variants, on the first {run.spec.sensitivity_images} images"
-        tables.append(replace(_table(run, run.spec.sensitivity, run.places[0]), note=note))
+        tables.append(_table(run, run.spec.sensitivity, run.places[0], note))
     return [table for table in tables if table.labels]
 
 
-def _table(run: Run, methods: Sequence[str], place: Place) -> ScoreTable:
+def _table(run: Run, methods: Sequence[str], place: Place, note: str = "") -> ScoreTable:
+    """One table. Its title has the note, by default how many networks haven't learned their task."""
     scenario, background, masks = place
     # The paper has uncorrelated backgrounds, and one kind of CLEVR-XAI masks.
     cited = run.spec.benchmark in _PAPERS and background != "correlated" and masks in _PAPERS_MASKS
@@ -97,9 +87,13 @@ def _table(run: Run, methods: Sequence[str], place: Place) -> ScoreTable:
     accuracy = run.estimate(scenario, background, "model", "accuracy")
     coverage = run.estimate(scenario, background, "masks", "coverage", masks)
     excluded = len(run.not_learned(scenario, background))
-    note = f"; not learned, {excluded} of {counted(run.spec.seeds, 'seed')}" if excluded else ""
-    same = tuple(kind for kind in run.equal_kinds(scenario, background, masks) if kind != masks)
-    return ScoreTable(place, accuracy, coverage, labels, rows, note, same)
+    if excluded and not note:
+        note = f"; not learned, {excluded} of {counted(run.spec.seeds, 'seed')}"
+    share = "" if coverage is None else f" covering {coverage.mean:.1%} of the pixels"
+    same = sorted(run.equal_kinds(scenario, background, masks), key=lambda kind: kind != masks)  # its own is first
+    kinds = "" if masks == "true" else f", {' and '.join(same)} masks{share}"
+    title = f"{scenario} / {background}{kinds}{'' if accuracy is None else f', accuracy {accuracy}'}{note}"
+    return ScoreTable(place, title, accuracy, labels, rows)
 
 
 def _best(run: Run, scores: dict[str, Estimate | None], metric: str, place: Place) -> list[str]:
