@@ -103,9 +103,7 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
         raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: use more")
-    train, held_out = (
-        selected(rows, dataset.images, dataset.labels, dataset.masks, masks) for rows in (training, validation)
-    )
+    train, held_out = selected((training, validation), dataset.images, dataset.labels, dataset.masks, masks)
     return train, held_out, held_out
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import agop.bench.scenarios.base as scenario
 from agop.bench.networks import SmallResNet
 from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.errors import InputError
-from agop.images.datasets import read_digits, read_photos
+from agop.images.datasets import read_digits
 
 Bytes = NDArray[np.uint8]
 Parts = Sequence[scenario.Indices]
@@ -91,8 +91,7 @@ def _make(options: Options, moving: bool, background: str, seed: int, masks: str
     coverage = _placed(digits, options.size, moving, random)
     colours = random.integers(0, 256, (count, 1, 1, 3), dtype=np.uint8)
     images = _pasted(behind, colours, coverage)
-    truths = {masks: coverage >= 0.5}
-    train, validation, test = (selected(part, images, labels, truths, masks) for part in parts)
+    train, validation, test = selected(parts, images, labels, {masks: coverage >= 0.5}, masks)
     return train, validation, test
 
 
@@ -109,16 +108,11 @@ def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tupl
 def _backgrounds(name: str, options: Options, parts: Parts, random: np.random.Generator) -> Bytes:
     """Backgrounds (N,S,S,3). Photographs in different splits are different."""
     if name == "photos":
-        if options.photos is None:
-            raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
-        photos = _photos(Path(options.photos), options.size, options.samples)
+        photos = scenario.photographs(options.photos, options.size, options.samples)
         return photos[scenario.shared_out(len(photos), parts, random)]
     brightness = scenario.pink_noise(options.samples, options.size, random)[..., None]
     hues = scenario.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
     return _bytes(128 + 45 * brightness + 15 * hues.transpose(0, 2, 3, 1))
-
-
-_photos = lru_cache(maxsize=1)(read_photos)  # the seeds of a process share the photographs
 
 
 def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator) -> NDArray[np.float32]:

@@ -102,9 +102,7 @@ def planted_task(case: Case, source: Source) -> PlantedTask:
     mixed = np.where(has[:, None, None, None], planted, images)
     ends = (np.array([_TRAINING, _TRAINING + _VALIDATION]) * len(labels)).astype(int)
     truths = {"plant": masks & has[:, None, None]}
-    training, validation, test = (
-        selected(part, mixed, labels, truths, "plant") for part in np.split(np.arange(len(labels)), ends)
-    )
+    training, validation, test = selected(np.split(np.arange(len(labels)), ends), mixed, labels, truths, "plant")
     without, with_plant = normalised(images[ends[1] :]), normalised(planted[ends[1] :])
     return PlantedTask(training, validation, test, without, with_plant, target, thing)
 

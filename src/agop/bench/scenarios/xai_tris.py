@@ -1,13 +1,12 @@
 """XAI-TRIS: tetrominoes in noise at 8×8, and large smooth ones in noise or on photographs at 64×64."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -15,7 +14,6 @@ import agop.bench.scenarios.base as scenario
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8
 from agop.bench.scenarios.base import Indices, Recipe, Scenario, Splits, register, registry, selected
 from agop.errors import InputError
-from agop.images.datasets import read_photos
 
 Floats = NDArray[np.floating]
 _T = np.array([[1, 0], [1, 1], [1, 0]], dtype=np.float32)
@@ -141,17 +139,6 @@ def _truths(task: str, own: NDArray[np.bool_], shapes: NDArray[np.bool_]) -> dic
     return {"own": own, "union": own if moves else np.broadcast_to(shapes.any(axis=0), own.shape)}
 
 
-def _splits(
-    images: Floats, labels: Indices, truths: Mapping[str, NDArray[Any]], main: str, parts: Sequence[Indices]
-) -> Splits:
-    """The splits of the images (N,S,S). `truths` are masks (N,S,S) by kind, `main` is the kind in `Split.masks`."""
-    train, validation, test = (
-        selected(part, images, labels, truths, main, lambda values: torch.from_numpy(values).float()[:, None])
-        for part in parts
-    )
-    return train, validation, test
-
-
 _CANVAS, _IMAGES = Canvas(side=8, scale=1), 10_000
 # Networks stay near 0.5 or reach 0.7 and more.
 _LEARNED = 0.65
@@ -208,7 +195,8 @@ def _make(task: str, background: str, seed: int, masks: str) -> Splits:
     truths = {"signed": patterns.astype(np.int8)}
     if masks != "signed":
         truths = _truths(task, patterns != 0, _CANVAS.fields() != 0)
-    return _splits(images, labels, truths, masks, stratified(_IMAGES, random))
+    train, validation, test = selected(stratified(_IMAGES, random), images, labels, truths, masks)
+    return train, validation, test
 
 
 def _register(task: str, network_name: str, network: Callable[[], nn.Module], recipe: Recipe) -> None:
@@ -312,27 +300,21 @@ def _make_64(task: str, options: Options, background: str, seed: int, masks: str
     alpha = _ALPHA_64[task][BACKGROUNDS_64.index(background)]
     images = mixed(patterns, noise, alpha, product=task == "multiplicative")
     shapes = smoothed(canvas.fields(), _PATTERN_SIGMA) >= _IN_MASK
-    return _splits(images, labels, _truths(task, np.abs(patterns) >= _IN_MASK, shapes), masks, parts)
+    truths = _truths(task, np.abs(patterns) >= _IN_MASK, shapes)
+    train, validation, test = selected(parts, images, labels, truths, masks)
+    return train, validation, test
 
 
 def _background(name: str, options: Options, parts: list[Indices], random: np.random.Generator) -> NDArray[np.float32]:
-    """Backgrounds (N,64,64) with mean 0. Photographs in different splits are different."""
+    """Backgrounds (N,64,64) with mean 0, photographs in grey. Those in different splits are different."""
     if name == "photos":
-        if options.photos is None:
-            raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
-        photos = _grey_photos(Path(options.photos), options.samples)
-        return photos[scenario.shared_out(len(photos), parts, random)]
+        photos = scenario.photographs(options.photos, _SIDE, options.samples)
+        grey = photos @ np.array([0.299, 0.587, 0.114], np.float32)
+        return np.asarray(grey - grey.mean(axis=(1, 2), keepdims=True))[scenario.shared_out(len(grey), parts, random)]
     if name == "pink-noise":
         return scenario.pink_noise(options.samples, _SIDE, random)
     noise = random.standard_normal((options.samples, _SIDE, _SIDE), dtype=np.float32)
     return noise if name == "white" else smoothed(noise, _BACKGROUND_SIGMA)
-
-
-@lru_cache(maxsize=1)  # the seeds of a process share the photographs: decoding thousands of files takes longer
-def _grey_photos(path: Path, most: int) -> NDArray[np.float32]:
-    """Photographs (N,64,64) in grey, each minus its mean."""
-    grey = read_photos(path, _SIDE, most) @ np.array([0.299, 0.587, 0.114], np.float32)
-    return np.asarray(grey - grey.mean(axis=(1, 2), keepdims=True))
 
 
 for _task in _ALPHA_64:
