@@ -194,30 +194,26 @@ def _spec(
                 f"{base} has no variant {variant!r}: only methods of a layer have variants, captum:LayerGradCam@LAYER"
             )
     wanted = method or [name for name in known if name not in without]
+    bases = {name: name.partition("@")[0] for name in others}
     return RunSpec(
         benchmark=benchmark,
         methods=(*(name for name in known if name in wanted), *others),
         metrics=select(
             "metric", [metrics.get(name).name for name in metric or ()], metrics.names(), metrics.default_names()
         ),
-        code=_code_digests(others),
+        code={name: _code_digest(base) for name, base in bases.items() if methods.is_own(base)},
         **fields,
     )
 
 
-def _code_digests(names: Sequence[str]) -> dict[str, str]:
-    """A digest of the code of each of the user's own methods: results of its versions must not be mixed.
+def _code_digest(name: str) -> str:
+    """A digest of the code of a user's own method: results of its versions must not be mixed.
 
     The code is two files: the named module, and the one that defines the class.
     """
-    digests = {}
-    for name in names:
-        base = name.partition("@")[0]
-        if methods.is_own(base):
-            modules = {base.partition(":")[0], methods.get(base).__module__}
-            files = sorted({str(sys.modules[module].__file__) for module in modules})
-            digests[name] = hashlib.sha256(b"".join(read_bytes(Path(file)) for file in files)).hexdigest()[:16]
-    return digests
+    modules = {name.partition(":")[0], methods.get(name).__module__}
+    files = sorted({str(sys.modules[module].__file__) for module in modules})
+    return hashlib.sha256(b"".join(read_bytes(Path(file)) for file in files)).hexdigest()[:16]
 
 
 def _paths(**paths: Path | None) -> dict[str, Any]:

@@ -76,8 +76,16 @@ _NONLINEAR = _RELU | {
 }  # fmt: skip
 
 
-class _ImageAttribution(attr.GradientAttribution):  # type: ignore[misc]  # Captum has no types
-    """Base: attributions (N,C,H,W) of one tensor of images."""
+class AGOPLocal(attr.GradientAttribution):  # type: ignore[misc]  # Captum has no types
+    """Signed gradients (N,C,H,W) as a Captum attribution. `agop-local` and `vanilla` are their absolute value.
+
+    Args:
+        forward_func: A model, or a function of images.
+
+    Example:
+        >>> AGOPLocal(model).attribute(images, target=3).shape
+        torch.Size([8, 3, 32, 32])
+    """
 
     # NoiseTunnel calls the function that this decorator wraps.
     @log_usage()  # type: ignore[untyped-decorator]
@@ -127,19 +135,7 @@ class _FunctionModule(nn.Module):
         return self.function(images, *self.arguments)
 
 
-class AGOPLocal(_ImageAttribution):
-    """Signed gradients (N,C,H,W) as a Captum attribution. `agop-local` and `vanilla` are their absolute value.
-
-    Args:
-        forward_func: A model, or a function of images.
-
-    Example:
-        >>> AGOPLocal(model).attribute(images, target=3).shape
-        torch.Size([8, 3, 32, 32])
-    """
-
-
-class _PriorAttribution(_ImageAttribution):
+class _PriorAttribution(AGOPLocal):
     """Base of the attributions that use a prior."""
 
     def __init__(self, forward_func: Callable[..., Any], prior: AGOP) -> None:
@@ -503,12 +499,10 @@ def _hookable_copy(model: nn.Module, layer: nn.Module | None) -> tuple[nn.Module
 def _graph(output: Tensor) -> set[Any]:
     """The autograd nodes that an output was computed by."""
     nodes: set[Any] = set()
-    waiting: list[Any] = [output.grad_fn]
+    waiting: set[Any] = {output.grad_fn} - {None}
     while waiting:
-        node = waiting.pop()
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            waiting.extend(each for each, _ in node.next_functions)
+        nodes |= waiting
+        waiting = {each for node in waiting for each, _ in node.next_functions} - nodes - {None}
     return nodes
 
 
