@@ -44,7 +44,6 @@ _SEVERAL = 5
 _WATCHED, _WATCHED_METRICS = ("agop-global", "agop-weighted"), ("iou", "energy", "average_precision")
 # The share of training in a cell's time, and that of grids in the time for explaining and scoring.
 _TRAINING, _GRIDS = 0.6, 0.5
-_TOO_FEW = "too few images are classified correctly with confidence"
 Progress = Callable[[float], None]
 
 
@@ -266,7 +265,7 @@ def _add_grid_scores(
         grids = make_grids(model, test.images, test.labels, test.masks, grids=count, seed=task.seed)
     except InputError:
         for name in own:
-            scores.skip(name, metrics_of_grids, _TOO_FEW, count)
+            scores.skip(name, metrics_of_grids, "too few images are classified correctly with confidence", count)
         return
     for number, parts in enumerate(cell_scores(model, grids, own.items(), references=task.training.images), 1):
         result = means_over_cells(parts)

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from agop.bench.scenarios import Recipe, Scenario, Split
 from agop.evaluation.scoring import accuracy
@@ -169,18 +171,14 @@ class TrainingRun:
         return self.hook.finalize() if self.hook.steps else None
 
 
-def optimizer_for(
-    parameters: list[Tensor], recipe: Recipe, epochs: int, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimizer_for(parameters: list[Tensor], recipe: Recipe, epochs: int, steps: int) -> tuple[Optimizer, LRScheduler]:
     """The recipe's optimizer and schedule, for `steps` per epoch."""
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+    kind = {"adam": Adam, "adamw": AdamW}[recipe.optimizer]
     # foreach: same arithmetic for every element, whatever its position in a stack; the fused kernel differs.
     optimizer = kind(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay, foreach=True)
     if recipe.schedule == "one-cycle":
-        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, recipe.learning_rate, epochs=epochs, steps_per_epoch=steps
-        )
-    return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+        return optimizer, OneCycleLR(optimizer, recipe.learning_rate, epochs=epochs, steps_per_epoch=steps)
+    return optimizer, CosineAnnealingLR(optimizer, epochs)
 
 
 def train_epochs(run: TrainingRun, epochs: int, until: int) -> Iterator[float]:

@@ -228,7 +228,14 @@ def official_sample(question: dict[str, Any], scene: dict[str, Any] | None) -> O
     if scene is None:
         raise UnusableSample("its scene is missing")
     try:
-        queried = _queried(question["program"])
+        # The object that a `unique` node passes to the last node.
+        program = question["program"]
+        node = program[program[-1]["inputs"][0]]
+        queried = node["_output"]
+        if isinstance(queried, list) and len(queried) == 1:
+            queried = queried[0]
+        if not str(_kind(node)).endswith("unique") or type(queried) is not int or queried < 0:
+            raise ValueError(f"{_kind(node)} passes {queried!r}, not one object, to query_material")
         materials = [record["material"] for record in scene["objects"]]
         if materials[queried] != question["answer"]:
             raise ValueError(f"object {queried} is {materials[queried]}, the answer is {question['answer']}")
@@ -246,17 +253,6 @@ def sample_about(queried: int, materials: Sequence[str]) -> Sample | None:
     label = MATERIALS.index(materials[queried])
     dominant = tuple(index for index, material in enumerate(materials) if material == materials[queried])
     return Sample(queried, label, dominant) if 5 * len(dominant) >= 3 * len(materials) else None
-
-
-def _queried(program: list[dict[str, Any]]) -> int:
-    """Index of the object that a `unique` node passes to the last node."""
-    node = program[program[-1]["inputs"][0]]
-    output = node["_output"]
-    if isinstance(output, list) and len(output) == 1:
-        output = output[0]
-    if not str(_kind(node)).endswith("unique") or type(output) is not int or output < 0:
-        raise ValueError(f"{_kind(node)} passes {output!r}, not one object, to query_material")
-    return output
 
 
 def _kind(node: dict[str, Any]) -> Any:

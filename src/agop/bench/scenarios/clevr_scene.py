@@ -60,6 +60,11 @@ class SceneObject:
         """Half its height and width."""
         return RADIUS[self.size]
 
+    @property
+    def centre(self) -> Point:
+        """Its centre. The floor is at z = 0."""
+        return self.x, self.y, self.radius
+
 
 # Half the frame's width at distance 1. The frame is 3:2 for every image size: a square image is squeezed.
 _HALF_WIDTH = tan(radians(49.1) / 2)
@@ -124,7 +129,7 @@ class Solids:
 
     def __init__(self, objects: Sequence[SceneObject], dtype: DTypeLike = np.float64) -> None:
         self.objects = objects
-        self.centres = np.array([(each.x, each.y, each.radius) for each in objects], dtype).reshape(-1, 3).T
+        self.centres = np.array([each.centre for each in objects], dtype).reshape(-1, 3).T
         self.radii = np.array([each.radius for each in objects], dtype)
         self.bounds = self.radii * np.array([BOUND[each.shape] for each in objects], dtype)
 

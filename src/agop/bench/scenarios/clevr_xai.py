@@ -65,9 +65,8 @@ class Options:
 def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options, the fields of `Options`."""
     settings = options_of(Options, options)
-    start = "fine-tuned from ImageNet weights"
-    if not settings.fine_tunes:
-        start = "trained from scratch (no ImageNet weights given)"
+    scratch = "trained from scratch (no ImageNet weights given)"
+    start = "fine-tuned from ImageNet weights" if settings.fine_tunes else scratch
     images = f"{settings.samples:,} scenes drawn offline" if settings.data is None else "the official images"
     recipe = _RECIPES[settings.recipe]
     return Scenario(

@@ -142,7 +142,7 @@ def test_normals_are_the_gradient_of_the_level_except_on_the_bevel(shape):
 def test_rays_hit_neither_their_source_nor_objects_behind_them():
     solids = clevr_scene.Solids((BALL, CUBE))
     up, down = np.array([[0.0], [0.0], [1.0]]), np.array([[0.0], [0.0], [-1.0]])
-    above = solids.centres[:, :1] + 3 * up
+    above = np.array(BALL.centre)[:, None] + 3 * up
     for direction, source, expected in ((down, NOTHING, 0), (up, NOTHING, NOTHING), (down, 0, FLOOR)):
         distance, target = solids.first_hit(clevr_scene.Rays(above, direction, np.array([source]), np.zeros(1, int)))
         assert target[0] == expected
