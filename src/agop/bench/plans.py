@@ -1,4 +1,4 @@
-"""Plans: what each benchmark computes."""
+"""Plans: what each benchmark computes. `common` are the options of every benchmark: seeds, method and metric."""
 
 import hashlib
 import sys
@@ -27,10 +27,7 @@ _PARTS_OF_AGOP = ("expected-gradients", "agop-expected")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a bench will compute, with notes for the report. `prepare(jobs)` makes the data that all cells read.
-
-    The functions below get the command's options. Those that every bench has are in `common`: seeds, method, metric.
-    """
+    """What a bench will compute, with notes for the report. `prepare(jobs)` makes the data that all cells read."""
 
     spec: RunSpec
     notes: tuple[str, ...] = ()
