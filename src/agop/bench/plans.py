@@ -125,11 +125,8 @@ def plan_clevr_xai(
     """CLEVR-XAI: the paper's methods, variants and controls, and the baselines of integrated gradients."""
     if full and quick:
         raise InputError("--full and --quick exclude each other: give one of them")
-    options = clevr_xai.Options(
-        **_paths(data=data, weights=weights),
-        samples=200 if quick else clevr_xai.Options.samples,
-        network=network,
-    )
+    samples = 200 if quick else clevr_xai.Options.samples
+    options = clevr_xai.Options(**_paths(data=data, weights=weights), samples=samples, network=network)
     if weights is not None and not weights.is_file():
         raise InputError(f"weights {weights} is not a file: pass torchvision's resnet18-*.pth")
     options = replace(options, recipe="paper" if full else "fine-tuning" if options.fine_tunes else "short")
