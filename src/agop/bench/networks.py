@@ -146,7 +146,14 @@ class _Block(torch.autograd.Function):
         inputs = weights = biases = None
         by_sample = outputs.unflatten(2, (-1, chosen.shape[-1])) if ctx.needs_input_grad[3] else None
         if ctx.needs_input_grad[0]:
-            inputs = _folded(weight.flatten(2).transpose(1, 2) @ outputs, chosen.shape[-1], *ctx.size)
+            # The sum (S,C,H,W,N) of the gradients of all patches that contain an input.
+            height, width = ctx.size
+            patch_gradients = weight.flatten(2).transpose(1, 2) @ outputs
+            parts = patch_gradients.reshape(len(weight), -1, 16, *chosen.shape[3:])
+            padded = parts.new_zeros(len(weight), parts.shape[1], height + 2, width + 2, chosen.shape[-1])
+            for place, part in enumerate(_parts(height, width)):
+                padded[part] += parts[:, :, place]
+            inputs = padded[:, :, 1:-1, 1:-1]
         if ctx.needs_input_grad[1]:
             weights, biases = (outputs @ patches.transpose(1, 2)).reshape(weight.shape), outputs.sum(2)
         return inputs, weights, biases, by_sample
@@ -159,16 +166,6 @@ def _parts(height: int, width: int) -> list[tuple[Any, ...]]:
         (slice(None), slice(None), slice(i + a, i + a + high, 2), slice(j + b, j + b + wide, 2))
         for i in (0, 1) for j in (0, 1) for a in (0, 1) for b in (0, 1)
     ]  # fmt: skip
-
-
-def _folded(patches: Tensor, samples: int, height: int, width: int) -> Tensor:
-    """Sum (S,C,H,W,N) of the gradients of all patches (S,C·4,…) that contain an input."""
-    networks, size = len(patches), ((height + 1) // 2, (width + 1) // 2)
-    parts = patches.reshape(networks, -1, 16, *size, samples)
-    padded = parts.new_zeros(networks, parts.shape[1], height + 2, width + 2, samples)
-    for place, part in enumerate(_parts(height, width)):
-        padded[part] += parts[:, :, place]
-    return padded[:, :, 1:-1, 1:-1]
 
 
 class CNN64(nn.Module):
@@ -242,10 +239,10 @@ class ResNet18(nn.Module):
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.layer1 = _stage(64, 64, 1)
-        self.layer2 = _stage(64, 128, 2)
-        self.layer3 = _stage(128, 256, 2)
-        self.layer4 = _stage(256, 512, 2)
+        self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
+        self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
+        self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(512, classes)
         for module in self.modules():
@@ -257,10 +254,6 @@ class ResNet18(nn.Module):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         logits: Tensor = self.fc(self.avgpool(x).flatten(1))
         return logits
-
-
-def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(BasicBlock(inputs, outputs, stride), BasicBlock(outputs, outputs, 1))
 
 
 class SmallResNet(nn.Module):

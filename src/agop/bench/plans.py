@@ -1,4 +1,4 @@
-"""Plans: what each benchmark computes."""
+"""Plans: what each benchmark computes. `common` are the options of every benchmark: seeds, method and metric."""
 
 import hashlib
 import sys
@@ -35,8 +35,8 @@ class Plan:
 
 
 def plan_xai_tris(
-    *, seeds: int, scenario: Names, background: Names, network: Names, method: Names, metric: Names, masks: str,
-    restarts: int, full: bool, quick: bool, untrained: bool,
+    *, scenario: Names, background: Names, network: Names, masks: str, restarts: int, full: bool, quick: bool,
+    untrained: bool, **common: Any,
 ) -> Plan:  # fmt: skip
     """Tetrominoes at 8×8: the faster methods on uncorrelated noise with the paper's network, or everything."""
     networks = scenarios.networks("xai-tris")
@@ -51,26 +51,21 @@ def plan_xai_tris(
     backgrounds = select("background", background, every, [b for b in every if full or b != "correlated"])
     spec = _spec(
         "xai-tris",
-        method,
-        metric,
         without=() if full else (*AGOP_CONTROLS, *_PARTS_OF_AGOP),
         scenarios=tuple(own),
         backgrounds=backgrounds,
-        seeds=seeds,
         masks="own" if masks == "true" else select("kind of mask", [masks], ["own", "union", "signed"])[0],
         epochs=0 if untrained else 2 if quick else known[next(iter(own))].recipe.epochs,
         test_images=100 if quick else 1000 if full else 400,
         absent=tuple(f"{name}/{b}" for name in own for b in backgrounds if b not in own[name]),
         restarts=None if quick or untrained else restarts,
         tasks={name: known[name].task for name in own if known[name].task},
+        **common,
     )
     return Plan(spec)
 
 
-def plan_xai_tris_64(
-    *, seeds: int, scenario: Names, background: Names, photos: Path | None, method: Names, metric: Names,
-    restarts: int, quick: bool,
-) -> Plan:  # fmt: skip
+def plan_xai_tris_64(*, scenario: Names, background: Names, photos: Path | None, quick: bool, **common: Any) -> Plan:
     """Tetrominoes at 64×64 in white noise or, with `photos`, on photographs."""
     known = scenarios.names("xai-tris-64")
     tasks = select("scenario", [f"{name.removesuffix('-64')}-64" for name in scenario or ()], known)
@@ -83,14 +78,12 @@ def plan_xai_tris_64(
         backgrounds = tuple(dict.fromkeys(name.replace("photos", "pink-noise") for name in backgrounds))
         notes = ("--background photos without --photos: pink noise is used instead of photographs",)
     options = XaiTrisOptions(**_paths(photos=photos), samples=400 if quick else XaiTrisOptions.samples)
-    return _on_photographs(
-        "xai-tris-64", method, metric, tasks, backgrounds, options, notes, seeds=seeds, restarts=restarts, quick=quick
-    )
+    return _on_photographs("xai-tris-64", tasks, backgrounds, options, notes, quick=quick, **common)
 
 
 def plan_composite(
-    *, seeds: int, scenario: Names, digits: Path | None, photos: Path | None, size: int, samples: int | None,
-    method: Names, metric: Names, restarts: int, quick: bool, untrained: bool,
+    *, scenario: Names, digits: Path | None, photos: Path | None, size: int, samples: int | None, quick: bool,
+    **common: Any,
 ) -> Plan:  # fmt: skip
     """Digits on photographs, or drawn digits on pink noise."""
     tasks = select("scenario", scenario, scenarios.names("composite"))
@@ -99,31 +92,26 @@ def plan_composite(
     backgrounds = ("pink-noise" if photos is None else "photos",)
     drawn = ("without --digits, digits are drawn in Pillow's font",) if digits is None else ()
     noise = ("without --photos, pink noise is used instead of photographs",) if photos is None else ()
-    return _on_photographs(
-        "composite", method, metric, tasks, backgrounds, options, drawn + noise, seeds=seeds, restarts=restarts,
-        quick=quick, untrained=untrained,
-    )  # fmt: skip
+    return _on_photographs("composite", tasks, backgrounds, options, drawn + noise, quick=quick, **common)
 
 
 def _on_photographs(
-    benchmark: str, method: Names, metric: Names, tasks: Sequence[str], backgrounds: Sequence[str], options: object,
-    notes: tuple[str, ...], *, seeds: int, restarts: int, quick: bool, untrained: bool = False,
+    benchmark: str, tasks: Sequence[str], backgrounds: Sequence[str], options: object, notes: tuple[str, ...], *,
+    restarts: int, quick: bool, untrained: bool = False, **common: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a bench that may read the user's files. Raises if a file is missing or damaged."""
     first = scenarios.get(tasks[0])
     spec = _spec(
         benchmark,
-        method,
-        metric,
         scenarios=tasks,
         backgrounds=backgrounds,
-        seeds=seeds,
         masks="own",
         epochs=0 if untrained else 1 if quick else first.recipe.epochs,
         test_images=20 if quick else 300,
         steps=8,
         options=_changed(options),
         restarts=None if quick or untrained else restarts,
+        **common,
     )
     few = first.with_options(spec.options | {"samples": 100})
     for background in backgrounds:
@@ -132,40 +120,34 @@ def _on_photographs(
 
 
 def plan_clevr_xai(
-    *, data: Path | None, network: str, weights: Path | None, seeds: int, method: Names, metric: Names, full: bool,
-    quick: bool,
-) -> Plan:  # fmt: skip
+    *, data: Path | None, network: str, weights: Path | None, full: bool, quick: bool, **common: Any
+) -> Plan:
     """CLEVR-XAI: the paper's methods, variants and controls, and the baselines of integrated gradients."""
     if full and quick:
         raise InputError("--full and --quick exclude each other: give one of them")
-    options = clevr_xai.Options(
-        **_paths(data=data, weights=weights),
-        samples=200 if quick else clevr_xai.Options.samples,
-        network=network,
-    )
+    samples = 200 if quick else clevr_xai.Options.samples
+    options = clevr_xai.Options(**_paths(data=data, weights=weights), samples=samples, network=network)
     if weights is not None and not weights.is_file():
         raise InputError(f"weights {weights} is not a file: pass torchvision's resnet18-*.pth")
     options = replace(options, recipe="paper" if full else "fine-tuning" if options.fine_tunes else "short")
     scenario = clevr_xai.clevr_xai(**vars(options))
     scenario.network()  # raises now if a file or package is missing
-    baselines = BASELINES if not method or "integrated-gradients" in method else ()
+    baselines = BASELINES if not common["method"] or "integrated-gradients" in common["method"] else ()
     finer_layer = clevr_xai.LAYERS[network][1]
     spec = _spec(
         "clevr-xai",
-        method,
-        metric,
         variants=(f"gradcam@{finer_layer}", "agop-weighted@training", "agop-global@training"),
         scenarios=("clevr-xai",),
         backgrounds=("drawn" if data is None else "official",),
-        seeds=seeds,
         masks="all_objects",
         epochs=1 if quick else scenario.recipe.epochs,
         test_images=20 if quick else 500,
         steps=64 if full else 8,
         sensitivity=tuple(f"integrated-gradients@{name}" for name in baselines),
         sensitivity_images=10 if quick else 100,
-        intervals="samples" if seeds == 1 else "seeds",
+        intervals="samples" if common["seeds"] == 1 else "seeds",
         options=_changed(options),
+        **common,
     )
     if data is not None:
         return Plan(spec, (clevr_release.read_release(data).summary(),))
@@ -189,7 +171,7 @@ def select(kind: str, names: Names, known: Sequence[str], default: Names = None)
 
 
 def _spec(
-    benchmark: str, method: Names, metric: Names, *, variants: Sequence[str] = (),
+    benchmark: str, *, method: Names, metric: Names, variants: Sequence[str] = (),
     without: Sequence[str] = _PARTS_OF_AGOP, **fields: Any,
 ) -> RunSpec:  # fmt: skip
     """The specification with the named methods and metrics; by default all methods but `without`, and `variants`."""
@@ -206,30 +188,26 @@ def _spec(
                 f"{base} has no variant {variant!r}: only methods of a layer have variants, captum:LayerGradCam@LAYER"
             )
     wanted = method or [name for name in known if name not in without]
+    bases = {name: name.partition("@")[0] for name in others}
     return RunSpec(
         benchmark=benchmark,
         methods=(*(name for name in known if name in wanted), *others),
         metrics=select(
             "metric", [metrics.get(name).name for name in metric or ()], metrics.names(), metrics.default_names()
         ),
-        code=_code_digests(others),
+        code={name: _code_digest(base) for name, base in bases.items() if methods.is_own(base)},
         **fields,
     )
 
 
-def _code_digests(names: Sequence[str]) -> dict[str, str]:
-    """A digest of the code of each of the user's own methods: results of its versions must not be mixed.
+def _code_digest(name: str) -> str:
+    """A digest of the code of a user's own method: results of its versions must not be mixed.
 
     The code is two files: the named module, and the one that defines the class.
     """
-    digests = {}
-    for name in names:
-        base = name.partition("@")[0]
-        if methods.is_own(base):
-            modules = {base.partition(":")[0], methods.get(base).__module__}
-            files = sorted({str(sys.modules[module].__file__) for module in modules})
-            digests[name] = hashlib.sha256(b"".join(read_bytes(Path(file)) for file in files)).hexdigest()[:16]
-    return digests
+    modules = {name.partition(":")[0], methods.get(name).__module__}
+    files = sorted({str(sys.modules[module].__file__) for module in modules})
+    return hashlib.sha256(b"".join(read_bytes(Path(file)) for file in files)).hexdigest()[:16]
 
 
 def _paths(**paths: Path | None) -> dict[str, Any]:

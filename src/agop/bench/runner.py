@@ -26,7 +26,7 @@ from agop.evaluation.table import CellScores, gallery, write_tensors
 from agop.explanation import explain
 from agop.images.overlays import pixels
 from agop.io import file_lock, own_folder
-from agop.methods.base import Method, missing_layer, takes_layer
+from agop.methods.base import missing_layer, takes_layer
 from agop.methods.controls import FIXED_MAPS
 from agop.methods.gradients import Baseline, IntegratedGradients
 from agop.model.prepare import prepare
@@ -44,7 +44,6 @@ _SEVERAL = 5
 _WATCHED, _WATCHED_METRICS = ("agop-global", "agop-weighted"), ("iou", "energy", "average_precision")
 # The share of training in a cell's time, and that of grids in the time for explaining and scoring.
 _TRAINING, _GRIDS = 0.6, 0.5
-_TOO_FEW = "too few images are classified correctly with confidence"
 Progress = Callable[[float], None]
 
 
@@ -266,7 +265,7 @@ def _add_grid_scores(
         grids = make_grids(model, test.images, test.labels, test.masks, grids=count, seed=task.seed)
     except InputError:
         for name in own:
-            scores.skip(name, metrics_of_grids, _TOO_FEW, count)
+            scores.skip(name, metrics_of_grids, "too few images are classified correctly with confidence", count)
         return
     for number, parts in enumerate(cell_scores(model, grids, own.items(), references=task.training.images), 1):
         result = means_over_cells(parts)
@@ -301,24 +300,18 @@ def resolve_methods(
                 # Random numbers of its own in every cell: the same noise in every cell would be one sample.
                 seed = zlib.crc32(f"{cell.name}/{method.seed}".encode())  # type: ignore[attr-defined]
                 method = replace(method, seed=seed)  # type: ignore[call-arg]
-            entries[name] = _entry(method, variant, scenario, training, priors)
+            own, layer = prior, missing_layer(method, scenario.layer)
+            if takes_layer(method):
+                layer = variant or layer
+            elif method.needs_prior and variant in priors:
+                own = priors[variant]
+            elif isinstance(method, IntegratedGradients) and variant in BASELINES:
+                method = replace(method, baseline=_baseline(variant, scenario, training.images))
+            elif variant:
+                variants = "gradcam@LAYER, agop-global@training, integrated-gradients@black …"
+                raise InputError(f"{method.name} has no variant {variant!r}: variants are {variants}")
+            entries[name] = Entry(method, own, layer, references_from_prior=method.needs_prior)
     return entries, reasons
-
-
-def _entry(method: Method, variant: str, scenario: Scenario, training: Split, priors: Mapping[str, AGOP]) -> Entry:
-    prior, layer = priors[scenario.prior], missing_layer(method, scenario.layer)
-    if takes_layer(method):
-        layer = variant or layer
-    elif method.needs_prior and variant in priors:
-        prior = priors[variant]
-    elif isinstance(method, IntegratedGradients) and variant in BASELINES:
-        method = replace(method, baseline=_baseline(variant, scenario, training.images))
-    elif variant:
-        raise InputError(
-            f"{method.name} has no variant {variant!r}: variants are gradcam@LAYER, agop-global@training, "
-            "integrated-gradients@black …"
-        )
-    return Entry(method, prior, layer, references_from_prior=method.needs_prior)
 
 
 def _baseline(name: str, scenario: Scenario, images: Tensor) -> Baseline:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from agop.bench.scenarios import Recipe, Scenario, Split
 from agop.evaluation.scoring import accuracy
@@ -169,18 +171,14 @@ class TrainingRun:
         return self.hook.finalize() if self.hook.steps else None
 
 
-def optimizer_for(
-    parameters: list[Tensor], recipe: Recipe, epochs: int, steps: int
-) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+def optimizer_for(parameters: list[Tensor], recipe: Recipe, epochs: int, steps: int) -> tuple[Optimizer, LRScheduler]:
     """The recipe's optimizer and schedule, for `steps` per epoch."""
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer]
+    kind = {"adam": Adam, "adamw": AdamW}[recipe.optimizer]
     # foreach: same arithmetic for every element, whatever its position in a stack; the fused kernel differs.
     optimizer = kind(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay, foreach=True)
     if recipe.schedule == "one-cycle":
-        return optimizer, torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, recipe.learning_rate, epochs=epochs, steps_per_epoch=steps
-        )
-    return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+        return optimizer, OneCycleLR(optimizer, recipe.learning_rate, epochs=epochs, steps_per_epoch=steps)
+    return optimizer, CosineAnnealingLR(optimizer, epochs)
 
 
 def train_epochs(run: TrainingRun, epochs: int, until: int) -> Iterator[float]:
@@ -215,8 +213,7 @@ def train_epochs(run: TrainingRun, epochs: int, until: int) -> Iterator[float]:
                 yield (epoch + step / steps) / until
         if recipe.schedule != "one-cycle":
             schedule.step()
-        score = run.accuracy() if recipe.best else 0.0
-        if recipe.best and (not best or score > best["accuracy"]):  # the first one wins a tie
+        if recipe.best and (score := run.accuracy()) > best.get("accuracy", -1.0):  # the first one wins a tie
             weights = {name: value.clone() for name, value in model.state_dict().items()}
             best = {"accuracy": score, "weights": weights}
         run.write(epoch=epoch + 1, best=best, optimizer=optimizer.state_dict(), schedule=schedule.state_dict())
@@ -241,7 +238,7 @@ def train_stacked(runs: Sequence[TrainingRun], epochs: int, until: int) -> Itera
     optimizer, schedule = optimizer_for(list(weights.values()), recipe, epochs, -(-labels.shape[1] // recipe.batch))
     start, written = runs[0].epoch, time.monotonic()
     if start:
-        optimizer.load_state_dict(_joined([run.state["optimizer"] for run in runs]))
+        optimizer.load_state_dict(_with_moments([run.state["optimizer"] for run in runs], torch.stack))
         schedule.load_state_dict(runs[0].state["schedule"])
     for epoch in range(start, until):
         orders = torch.stack([torch.randperm(labels.shape[1], generator=run.order(epoch)) for run in runs])
@@ -255,8 +252,9 @@ def train_stacked(runs: Sequence[TrainingRun], epochs: int, until: int) -> Itera
                 run.note()
         schedule.step()
         if time.monotonic() - written >= CHECKPOINT_SECONDS or epoch + 1 == until:
-            for run, state in zip(runs, _split(optimizer.state_dict(), len(runs)), strict=True):
-                run.write(epoch=epoch + 1, optimizer=state, schedule=schedule.state_dict())
+            for place, run in enumerate(runs):
+                own_state = _with_moments([optimizer.state_dict()], lambda stack, place=place: stack[0][place].clone())
+                run.write(epoch=epoch + 1, optimizer=own_state, schedule=schedule.state_dict())
             written = time.monotonic()
         yield (epoch + 1) / until
 
@@ -271,22 +269,11 @@ def stacked(models: Sequence[nn.Module]) -> Weights:
     return {name: stack.requires_grad_() for name, stack in stacks.items()}
 
 
-def _split(state: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """The optimizer state of each network, from that of the stack: moments (S,…) are cut, step numbers are shared."""
-    return [
-        {**state, "state": {
-            parameter: {name: value[place].clone() if name != "step" else value for name, value in moments.items()}
-            for parameter, moments in state["state"].items()
-        }}
-        for place in range(count)
-    ]  # fmt: skip
-
-
-def _joined(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The optimizer state of a stack, from those of its networks: the inverse of `_split`."""
+def _with_moments(states: Sequence[dict[str, Any]], change: Callable[..., Tensor]) -> dict[str, Any]:
+    """The first of some optimizer states, with moments computed from those of all. They share the step numbers."""
     moments = {
         parameter: {
-            name: value if name == "step" else torch.stack([state["state"][parameter][name] for state in states])
+            name: value if name == "step" else change([state["state"][parameter][name] for state in states])
             for name, value in values.items()
         }
         for parameter, values in states[0]["state"].items()

@@ -76,8 +76,16 @@ _NONLINEAR = _RELU | {
 }  # fmt: skip
 
 
-class _ImageAttribution(attr.GradientAttribution):  # type: ignore[misc]  # Captum has no types
-    """Base: attributions (N,C,H,W) of one tensor of images."""
+class AGOPLocal(attr.GradientAttribution):  # type: ignore[misc]  # Captum has no types
+    """Signed gradients (N,C,H,W) as a Captum attribution. `agop-local` and `vanilla` are their absolute value.
+
+    Args:
+        forward_func: A model, or a function of images.
+
+    Example:
+        >>> AGOPLocal(model).attribute(images, target=3).shape
+        torch.Size([8, 3, 32, 32])
+    """
 
     # NoiseTunnel calls the function that this decorator wraps.
     @log_usage()  # type: ignore[untyped-decorator]
@@ -127,19 +135,7 @@ class _FunctionModule(nn.Module):
         return self.function(images, *self.arguments)
 
 
-class AGOPLocal(_ImageAttribution):
-    """Signed gradients (N,C,H,W) as a Captum attribution. `agop-local` and `vanilla` are their absolute value.
-
-    Args:
-        forward_func: A model, or a function of images.
-
-    Example:
-        >>> AGOPLocal(model).attribute(images, target=3).shape
-        torch.Size([8, 3, 32, 32])
-    """
-
-
-class _PriorAttribution(_ImageAttribution):
+class _PriorAttribution(AGOPLocal):
     """Base of the attributions that use a prior."""
 
     def __init__(self, forward_func: Callable[..., Any], prior: AGOP) -> None:
@@ -379,8 +375,7 @@ class CaptumMethod(Method):
 
         with captured([probe.model]) as outputs, captured(modules, collect):
             probe.forward(probe.placed(image).requires_grad_())
-        computed = _graph(logits_of(outputs[probe.model], 1)) - set(by_modules)
-        missed = operations & {_operation(node) for node in computed}
+        missed = operations & _operations(logits_of(outputs[probe.model], 1), set(by_modules))
         if missed:
             raise ModelError(
                 f"{self.name} overrides modules, but the model computes {', '.join(sorted(missed))} with a function or "
@@ -500,20 +495,20 @@ def _hookable_copy(model: nn.Module, layer: nn.Module | None) -> tuple[nn.Module
     return model, layer
 
 
-def _graph(output: Tensor) -> set[Any]:
-    """The autograd nodes that an output was computed by."""
+def _operations(output: Tensor, excluded: set[Any]) -> set[str]:
+    """Names of the operations that an output was computed by, except by excluded autograd nodes.
+
+    Not of a sum with a constant or a weight, which needs no rule.
+    """
     nodes: set[Any] = set()
-    waiting: list[Any] = [output.grad_fn]
+    waiting: set[Any] = {output.grad_fn} - {None}
     while waiting:
-        node = waiting.pop()
-        if node is not None and node not in nodes:
-            nodes.add(node)
-            waiting.extend(each for each, _ in node.next_functions)
-    return nodes
-
-
-def _operation(node: Any) -> str:
-    """Name of an autograd node's operation; "" for a sum with a constant or a weight, which needs no rule."""
-    name = str(node.name()).partition("Backward")[0]
-    added = [each for each, _ in node.next_functions if each is not None and "AccumulateGrad" not in each.name()]
-    return "" if name == "Add" and len(added) < 2 else name
+        nodes |= waiting
+        waiting = {each for node in waiting for each, _ in node.next_functions} - nodes - {None}
+    names = set()
+    for node in nodes - excluded:
+        name = str(node.name()).partition("Backward")[0]
+        added = [each for each, _ in node.next_functions if each is not None and "AccumulateGrad" not in each.name()]
+        if name != "Add" or len(added) > 1:
+            names.add(name)
+    return names

@@ -16,20 +16,13 @@ from agop.prior.collect import images_and_labels
 from agop.prior.hook import AGOPTrainingHook
 from agop.processes import gathered
 
-_PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")
-
-
-def _callback_class() -> type:
-    """Lightning's Callback: of both its packages if both are imported already, else of the first that is installed."""
-    installed = [name for name in _PACKAGES if find_spec(name.partition(".")[0]) is not None]
-    names = [name for name in installed if name in sys.modules] or installed[:1]
-    if not names:
-        raise MissingExtraError("agop.integrations.lightning", "lightning")
-    return type("Callback", tuple(import_module(name).Callback for name in names), {})
-
-
-_Callback: Any = _callback_class()
+# Lightning's Callback: of both its packages if both are imported already, else of the first that is installed.
+_INSTALLED = [name for name in ("lightning.pytorch", "pytorch_lightning") if find_spec(name.partition(".")[0])]
+_PACKAGES = [name for name in _INSTALLED if name in sys.modules] or _INSTALLED[:1]
+if not _PACKAGES:
+    raise MissingExtraError("agop.integrations.lightning", "lightning")
+_Callback: Any = type("Callback", tuple(import_module(name).Callback for name in _PACKAGES), {})
 
 
 class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]

@@ -119,7 +119,7 @@ def from_transformers(model: nn.Module, processor: Any = None) -> LibraryModel:
     preprocessing = _hugging_face_preprocessing(name) if name else None
     if preprocessing is None:
         preprocessing = _imagenet(getattr(config, "image_size", None))
-        warn(f"the model has no image processor: {_assumption(preprocessing)}; pass processor= if that's wrong")
+        _warn_assuming(preprocessing, "the model has no image processor", "pass processor= if that's wrong")
     return LibraryModel(model, preprocessing)
 
 
@@ -147,10 +147,8 @@ def preprocessing_of(spec: str, strict: bool = True) -> Preprocessing:
             raise
         return _imagenet(None)
     if strict:
-        warn(
-            f"{name} has no preprocessor_config.json: {_assumption(preprocessing)}; set --size, --mean and --std as in "
-            "training"
-        )
+        fix = "set --size, --mean and --std as in training"
+        _warn_assuming(preprocessing, f"{name} has no preprocessor_config.json", fix)
     return preprocessing
 
 
@@ -160,9 +158,9 @@ def _imagenet(size: Any) -> Preprocessing:
     return Preprocessing(sides, IMAGENET["mean"], IMAGENET["std"], resize=256 if sides == (224, 224) else None)
 
 
-def _assumption(preprocessing: Preprocessing) -> str:
+def _warn_assuming(preprocessing: Preprocessing, problem: str, fix: str) -> None:
     height, width = preprocessing.size
-    return f"assuming {height}×{width} and ImageNet's mean and std"
+    warn(f"{problem}: assuming {height}×{width} and ImageNet's mean and std; {fix}")
 
 
 def _timm_preprocessing(config: Any, size: tuple[int, int] | None = None) -> Preprocessing:

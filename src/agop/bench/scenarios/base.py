@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
 from agop.errors import InputError
+from agop.images.datasets import read_photos
 from agop.images.preprocessing import IMAGENET, Preprocessing
 from agop.registry import Registry, unknown_name_error
 
@@ -205,12 +208,20 @@ def normalised(images: NDArray[np.uint8]) -> Tensor:
 
 
 def selected(
-    rows: Indices, images: NDArray[Any], labels: Indices, masks: Mapping[str, NDArray[Any]], main: str,
-    prepared: Callable[[NDArray[Any]], Tensor] = normalised,
-) -> Split:  # fmt: skip
-    """The split of some rows. `masks` are by kind, `main` is the kind in `Split.masks`."""
-    by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in masks.items()}
-    return Split(prepared(images[rows]), torch.from_numpy(labels[rows]), by_kind.pop(main), by_kind)
+    parts: Sequence[Indices], images: NDArray[Any], labels: Indices, masks: Mapping[str, NDArray[Any]], main: str
+) -> list[Split]:
+    """The splits of the rows in each part. `masks` are by kind, `main` is the kind in `Split.masks`.
+
+    Images are bytes (N,S,S,3), which are normalised, or grey floats (N,S,S).
+    """
+
+    def split(rows: Indices) -> Split:
+        own = images[rows]
+        tensors = normalised(own) if own.ndim == 4 else torch.from_numpy(own).float()[:, None]
+        by_kind = {kind: torch.from_numpy(of_kind[rows]) for kind, of_kind in masks.items()}
+        return Split(tensors, torch.from_numpy(labels[rows]), by_kind.pop(main), by_kind)
+
+    return [split(part) for part in parts]
 
 
 # Images per Fourier transform: complex numbers of all images at once would need several times the memory.
@@ -231,6 +242,14 @@ def pink_noise(count: int, size: int, random: np.random.Generator) -> NDArray[np
 
 # With fewer, a split of a tenth could have none.
 FEWEST = 10
+
+
+@lru_cache(maxsize=1)  # the seeds of a process share the photographs: decoding thousands of files takes longer
+def photographs(path: str | None, size: int, most: int) -> NDArray[np.uint8]:
+    """Photographs (N,size,size,3) for the background "photos"."""
+    if path is None:
+        raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
+    return read_photos(Path(path), size, most)
 
 
 def shared_out(pool: int, parts: Sequence[Indices], random: np.random.Generator) -> Indices:

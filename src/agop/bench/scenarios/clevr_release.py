@@ -192,7 +192,23 @@ def read_release(folder: Path, report: Callable[[str], None] = lambda line: None
         raise unknown_name_error("kind of question", questions, _QUESTIONS)
     release = Release(Files(Path(folder)), questions)
     report("reading the scenes and questions")
-    candidates = _candidates(release)
+    scenes = release.files.records("CLEVR-XAI_scenes.json", "scenes")
+    asked = release.files.records(f"CLEVR-XAI_{questions}_questions.json", "questions")
+    # Without folder and suffix: what a scene and its questions have in common.
+    by_name = {PurePath(str(scene.get("image_filename"))).stem: scene for scene in scenes}
+    material = []
+    for question in asked:
+        program = question.get("program")
+        if isinstance(program, list) and program and _kind(program[-1]) == "query_material":
+            material.append(question)
+    release.totals = {"scenes": len(scenes), "questions": len(asked), "material questions": len(material)}
+    candidates = []
+    for question in material:
+        scene = by_name.get(PurePath(str(question.get("image_filename") or question.get("image"))).stem)
+        try:
+            candidates.append(official_sample(question, scene))
+        except UnusableSample as error:
+            release.dropped[str(error)] += 1
     report(f"checking the images and masks of {len(candidates):,} samples")
     for sample in track(candidates, "checking images and masks"):
         try:  # unreadable files must be reported before training starts
@@ -207,34 +223,19 @@ def read_release(folder: Path, report: Callable[[str], None] = lambda line: None
     return release
 
 
-def _candidates(release: Release) -> list[OfficialSample]:
-    """The samples of the questions, before their images and masks are checked."""
-    scenes = release.files.records("CLEVR-XAI_scenes.json", "scenes")
-    questions = release.files.records(f"CLEVR-XAI_{release.questions}_questions.json", "questions")
-    # Without folder and suffix: what a scene and its questions have in common.
-    by_name = {PurePath(str(scene.get("image_filename"))).stem: scene for scene in scenes}
-    material = []
-    for question in questions:
-        program = question.get("program")
-        if isinstance(program, list) and program and _kind(program[-1]) == "query_material":
-            material.append(question)
-    release.totals = {"scenes": len(scenes), "questions": len(questions), "material questions": len(material)}
-    samples = []
-    for question in material:
-        scene = by_name.get(PurePath(str(question.get("image_filename") or question.get("image"))).stem)
-        try:
-            samples.append(official_sample(question, scene))
-        except UnusableSample as error:
-            release.dropped[str(error)] += 1
-    return samples
-
-
 def official_sample(question: dict[str, Any], scene: dict[str, Any] | None) -> OfficialSample:
     """The sample of a material question. Raises UnusableSample."""
     if scene is None:
         raise UnusableSample("its scene is missing")
     try:
-        queried = _queried(question["program"])
+        # The object that a `unique` node passes to the last node.
+        program = question["program"]
+        node = program[program[-1]["inputs"][0]]
+        queried = node["_output"]
+        if isinstance(queried, list) and len(queried) == 1:
+            queried = queried[0]
+        if not str(_kind(node)).endswith("unique") or type(queried) is not int or queried < 0:
+            raise ValueError(f"{_kind(node)} passes {queried!r}, not one object, to query_material")
         materials = [record["material"] for record in scene["objects"]]
         if materials[queried] != question["answer"]:
             raise ValueError(f"object {queried} is {materials[queried]}, the answer is {question['answer']}")
@@ -252,17 +253,6 @@ def sample_about(queried: int, materials: Sequence[str]) -> Sample | None:
     label = MATERIALS.index(materials[queried])
     dominant = tuple(index for index, material in enumerate(materials) if material == materials[queried])
     return Sample(queried, label, dominant) if 5 * len(dominant) >= 3 * len(materials) else None
-
-
-def _queried(program: list[dict[str, Any]]) -> int:
-    """Index of the object that a `unique` node passes to the last node."""
-    node = program[program[-1]["inputs"][0]]
-    output = node["_output"]
-    if isinstance(output, list) and len(output) == 1:
-        output = output[0]
-    if not str(_kind(node)).endswith("unique") or type(output) is not int or output < 0:
-        raise ValueError(f"{_kind(node)} passes {output!r}, not one object, to query_material")
-    return output
 
 
 def _kind(node: dict[str, Any]) -> Any:
@@ -283,20 +273,18 @@ class Files:
         self._folders = [path, *sorted(child for child in path.iterdir() if child.is_dir())] if path.is_dir() else []
         archives = sorted((path if path.is_dir() else path.parent).glob("CLEVR-XAI*.zip"))
         archives = archives if path.is_dir() else [path, *archives]
-        self._archives = [self._opened(archive) for archive in dict.fromkeys(archives)]
-
-    @staticmethod
-    def _opened(path: Path) -> tuple[ZipFile, dict[str, str]]:
-        """An archive, and its members by their official names, without the folder they were packed in."""
-        try:
-            archive = ZipFile(path)
-        except (BadZipFile, OSError) as error:
-            raise FileError(f"{path} is not a valid zip archive ({error}): {_AGAIN}") from error
-        members: dict[str, str] = {}
-        for name in archive.namelist():
-            parts = name.split("/")
-            members.setdefault("/".join(parts[-1:] if parts[-1].startswith("CLEVR-XAI_") else parts[-2:]), name)
-        return archive, members
+        # Each archive, and its members by their official names, without the folder they were packed in.
+        self._archives: list[tuple[ZipFile, dict[str, str]]] = []
+        for file in dict.fromkeys(archives):
+            try:
+                archive = ZipFile(file)
+            except (BadZipFile, OSError) as error:
+                raise FileError(f"{file} is not a valid zip archive ({error}): {_AGAIN}") from error
+            members: dict[str, str] = {}
+            for name in archive.namelist():
+                parts = name.split("/")
+                members.setdefault("/".join(parts[-1:] if parts[-1].startswith("CLEVR-XAI_") else parts[-2:]), name)
+            self._archives.append((archive, members))
 
     def read(self, name: str) -> bytes | None:
         """A file's content, or None if the release has no such file. Raises FileError if it's corrupt."""

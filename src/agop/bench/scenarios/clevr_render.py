@@ -78,16 +78,15 @@ def direct_light(world: World, surface: Surface, roughness: Floats | None = None
     return arriving, highlights
 
 
-def environment(direction: Floats) -> Floats:
-    """Light (3,N) from far away along unit directions (3,N): dark zenith, brighter horizon, floor below."""
-    height = direction[2]
-    sky = _ZENITH + (_HORIZON - _ZENITH) * (1 - np.maximum(height, 0)) ** 3
-    return np.stack([np.where(height < 0, np.float32(_FLOOR_GLOW), sky)] * 3)
-
-
 def ambient_light(world: World, surface: Surface) -> Floats:
     """Linear light (3,N) from all directions, less where other objects hide the surroundings."""
-    hidden = _hidden(world, surface)
+    # Share (K,N) of a point's surroundings that each object hides, taken as a sphere; 0 for the point's own object.
+    offset = world.solids.centres[:, :, None] - surface.points[:, None]
+    square = dot(offset, offset)
+    radii = world.solids.radii[:, None]
+    cosine = np.maximum(dot(offset, surface.normals[:, None]), 0)
+    hidden = np.minimum(cosine * radii * radii / (square * np.sqrt(square)), 0.9)
+    hidden[surface.owner == np.arange(len(world.solids.objects))[:, None]] = 0
     open_share = np.prod(1 - hidden, axis=0)
     upward = 0.5 + 0.5 * surface.normals[2]
     # Just above the floor, the object's own shadow darkens the floor below it.
@@ -97,17 +96,6 @@ def ambient_light(world: World, surface: Surface) -> Floats:
     glow = _OBJECT_GLOW * hidden * (1 - hidden)
     # One channel at a time: objects × points × channels wouldn't fit the processor's cache.
     return np.stack([around + (channel[:, None] * glow).sum(axis=0) for channel in world.albedo])
-
-
-def _hidden(world: World, surface: Surface) -> Floats:
-    """Share (K,N) of a point's surroundings that each object hides, taken as a sphere; 0 for the point's own object."""
-    offset = world.solids.centres[:, :, None] - surface.points[:, None]
-    square = dot(offset, offset)
-    radii = world.solids.radii[:, None]
-    cosine = np.maximum(dot(offset, surface.normals[:, None]), 0)
-    share: Floats = cosine * radii * radii / (square * np.sqrt(square))
-    share[surface.owner == np.arange(len(world.solids.objects))[:, None]] = 0
-    return np.minimum(share, 0.9)
 
 
 _FLOOR_ALBEDO = (0.50, 0.495, 0.49)
@@ -120,7 +108,10 @@ _SPECULAR, _DIFFUSE = 0.04, 0.08
 
 def radiance(world: World, rays: Rays, bounces: int = 3) -> Floats:
     """Linear light (3,N) that arrives along rays, after at most that many mirror reflections."""
-    light = environment(rays.direction)
+    # From far away: dark zenith, brighter horizon, floor below.
+    height = rays.direction[2]
+    sky = _ZENITH + (_HORIZON - _ZENITH) * (1 - np.maximum(height, 0)) ** 3
+    light = np.stack([np.where(height < 0, np.float32(_FLOOR_GLOW), sky)] * 3)
     if bounces < 0:
         return light
     distance, target = world.solids.first_hit(rays)

@@ -65,9 +65,8 @@ class Options:
 def clevr_xai(**options: Any) -> Scenario:
     """The scenario with options, the fields of `Options`."""
     settings = options_of(Options, options)
-    start = "fine-tuned from ImageNet weights"
-    if not settings.fine_tunes:
-        start = "trained from scratch (no ImageNet weights given)"
+    scratch = "trained from scratch (no ImageNet weights given)"
+    start = "fine-tuned from ImageNet weights" if settings.fine_tunes else scratch
     images = f"{settings.samples:,} scenes drawn offline" if settings.data is None else "the official images"
     recipe = _RECIPES[settings.recipe]
     return Scenario(
@@ -103,9 +102,7 @@ def _splits(options: Options, background: str, seed: int, masks: str) -> Splits:
     training, validation = by_scene(dataset.scenes, seed)
     if not len(training) or not len(validation):
         raise InputError(f"{len(dataset.scenes)} samples are too few for training and validation: use more")
-    train, held_out = (
-        selected(rows, dataset.images, dataset.labels, dataset.masks, masks) for rows in (training, validation)
-    )
+    train, held_out = selected((training, validation), dataset.images, dataset.labels, dataset.masks, masks)
     return train, held_out, held_out
 
 

@@ -1,8 +1,7 @@
 """Digits on photographs: which digit is it? The mask is its pixels."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ import agop.bench.scenarios.base as scenario
 from agop.bench.networks import SmallResNet
 from agop.bench.scenarios.base import BLACK, WHITE, Recipe, Scenario, Splits, options_of, register, selected
 from agop.errors import InputError
-from agop.images.datasets import read_digits, read_photos
+from agop.images.datasets import read_digits
 
 Bytes = NDArray[np.uint8]
-Parts = Sequence[scenario.Indices]
 BACKGROUNDS = ("photos", "pink-noise")
 _FEWEST = 100
 # The digit's box relative to the side of the image, and the margin in a box that may be outside the image.
@@ -87,38 +85,30 @@ def _make(options: Options, moving: bool, background: str, seed: int, masks: str
     count = options.samples
     parts = np.split(random.permutation(count), [8 * count // 10, 9 * count // 10])
     behind = _backgrounds(background, options, parts, random)
-    digits, labels = _digits(options, parts, random)
-    coverage = _placed(digits, options.size, moving, random)
+    if options.digits is None:
+        digits, classes = scenario.drawn_digits(min(count, _DRAWN), random)
+    else:
+        digits, classes = read_digits(Path(options.digits))
+    chosen = scenario.shared_out(len(classes), parts, random)  # digits in different splits are different
+    coverage = _placed(digits[chosen], options.size, moving, random)
     colours = random.integers(0, 256, (count, 1, 1, 3), dtype=np.uint8)
-    images = _pasted(behind, colours, coverage)
-    truths = {masks: coverage >= 0.5}
-    train, validation, test = (selected(part, images, labels, truths, masks) for part in parts)
+    images, labels = np.empty_like(behind), classes[chosen].astype(np.int64)
+    for start in range(0, count, _BATCH):
+        part = slice(start, start + _BATCH)
+        weight = coverage[part, ..., None]
+        images[part] = _bytes(weight * colours[part] + (1 - weight) * behind[part])
+    train, validation, test = selected(parts, images, labels, {masks: coverage >= 0.5}, masks)
     return train, validation, test
 
 
-def _digits(options: Options, parts: Parts, random: np.random.Generator) -> tuple[Bytes, scenario.Indices]:
-    """Digits (N,28,28) and labels (N,). Digits in different splits are different."""
-    if options.digits is None:
-        pool, labels = scenario.drawn_digits(min(options.samples, _DRAWN), random)
-    else:
-        pool, labels = read_digits(Path(options.digits))
-    chosen = scenario.shared_out(len(labels), parts, random)
-    return pool[chosen], labels[chosen].astype(np.int64)
-
-
-def _backgrounds(name: str, options: Options, parts: Parts, random: np.random.Generator) -> Bytes:
+def _backgrounds(name: str, options: Options, parts: list[scenario.Indices], random: np.random.Generator) -> Bytes:
     """Backgrounds (N,S,S,3). Photographs in different splits are different."""
     if name == "photos":
-        if options.photos is None:
-            raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
-        photos = _photos(Path(options.photos), options.size, options.samples)
+        photos = scenario.photographs(options.photos, options.size, options.samples)
         return photos[scenario.shared_out(len(photos), parts, random)]
     brightness = scenario.pink_noise(options.samples, options.size, random)[..., None]
     hues = scenario.pink_noise(3 * options.samples, options.size, random).reshape(-1, 3, options.size, options.size)
     return _bytes(128 + 45 * brightness + 15 * hues.transpose(0, 2, 3, 1))
-
-
-_photos = lru_cache(maxsize=1)(read_photos)  # the seeds of a process share the photographs
 
 
 def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator) -> NDArray[np.float32]:
@@ -136,16 +126,6 @@ def _placed(digits: Bytes, size: int, moving: bool, random: np.random.Generator)
         values = functional.grid_sample(some[:, None].float(), grid, align_corners=False)[:, 0]
         covered.append(values / values.amax((1, 2), keepdim=True))
     return torch.cat(covered).numpy()
-
-
-def _pasted(behind: Bytes, colours: Bytes, coverage: NDArray[np.float32]) -> Bytes:
-    """Images (N,S,S,3): a colour (N,1,1,3) in front of the background, as far as it covers it."""
-    images = np.empty_like(behind)
-    for start in range(0, len(images), _BATCH):
-        part = slice(start, start + _BATCH)
-        weight = coverage[part, ..., None]
-        images[part] = _bytes(weight * colours[part] + (1 - weight) * behind[part])
-    return images
 
 
 def _bytes(values: NDArray[np.floating]) -> Bytes:

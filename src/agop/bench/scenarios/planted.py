@@ -102,9 +102,7 @@ def planted_task(case: Case, source: Source) -> PlantedTask:
     mixed = np.where(has[:, None, None, None], planted, images)
     ends = (np.array([_TRAINING, _TRAINING + _VALIDATION]) * len(labels)).astype(int)
     truths = {"plant": masks & has[:, None, None]}
-    training, validation, test = (
-        selected(part, mixed, labels, truths, "plant") for part in np.split(np.arange(len(labels)), ends)
-    )
+    training, validation, test = selected(np.split(np.arange(len(labels)), ends), mixed, labels, truths, "plant")
     without, with_plant = normalised(images[ends[1] :]), normalised(planted[ends[1] :])
     return PlantedTask(training, validation, test, without, with_plant, target, thing)
 
@@ -130,7 +128,14 @@ def _some_classes(source: Source, random: np.random.Generator) -> tuple[NDArray[
 def labelled_images(path: Path | None, side: int) -> tuple[Bytes, NDArray[np.int64]]:
     """Images (N,side,side,3) and labels (N,). Without a path, digits are drawn on coloured noise."""
     if path is None:
-        return _drawn(side)
+        random = np.random.default_rng(0)
+        digits, labels = drawn_digits(_DRAWN, random)
+        cover = _resized(np.repeat(digits[..., None], 3, axis=3), side) / 255.0
+        noise = pink_noise(3 * _DRAWN, side, random).reshape(_DRAWN, 3, side, side).transpose(0, 2, 3, 1)
+        colours = random.uniform(80, 255, (_DRAWN, 1, 1, 3))
+        colours[np.arange(_DRAWN), 0, 0, random.integers(0, 3, _DRAWN)] = 255  # a digit like the noise can't be read
+        images = (cover * colours + (1 - cover) * (110 + 35 * noise)).clip(0, 255).astype(np.uint8)
+        return images, labels.astype(np.int64)
     if path.is_dir() and batches(path):
         images, labels = read_folder(path)
     elif has_digits(path):
@@ -141,16 +146,6 @@ def labelled_images(path: Path | None, side: int) -> tuple[Bytes, NDArray[np.int
         images = np.concatenate([np.asarray(part.mul(255).round().byte().permute(0, 2, 3, 1)) for part, _ in parts])
         return images, np.concatenate([np.asarray(labels) for _, labels in parts])
     return _resized(images, side), labels.astype(np.int64)
-
-
-def _drawn(side: int) -> tuple[Bytes, NDArray[np.int64]]:
-    random = np.random.default_rng(0)
-    digits, labels = drawn_digits(_DRAWN, random)
-    cover = _resized(np.repeat(digits[..., None], 3, axis=3), side) / 255.0
-    noise = pink_noise(3 * _DRAWN, side, random).reshape(_DRAWN, 3, side, side).transpose(0, 2, 3, 1)
-    colours = random.uniform(80, 255, (_DRAWN, 1, 1, 3))
-    colours[np.arange(_DRAWN), 0, 0, random.integers(0, 3, _DRAWN)] = 255  # a digit like the noise can't be read
-    return (cover * colours + (1 - cover) * (110 + 35 * noise)).clip(0, 255).astype(np.uint8), labels.astype(np.int64)
 
 
 def _resized(images: Bytes, side: int) -> Bytes:

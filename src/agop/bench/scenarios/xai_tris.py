@@ -1,64 +1,47 @@
 """XAI-TRIS: tetrominoes in noise at 8×8, and large smooth ones in noise or on photographs at 64×64."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 import agop.bench.scenarios.base as scenario
 from agop.bench.networks import CNN64, LLR, CNN8by8, MLP8by8
 from agop.bench.scenarios.base import Indices, Recipe, Scenario, Splits, register, registry, selected
 from agop.errors import InputError
-from agop.images.datasets import read_photos
 
 Floats = NDArray[np.floating]
 _T = np.array([[1, 0], [1, 1], [1, 0]], dtype=np.float32)
 _L = np.array([[1, 0], [1, 0], [1, 1]], dtype=np.float32)
-# Top-left corners of T and L, in blocks.
-_CORNERS = ((1, 1), (4, 5))
 
 
-@dataclass(frozen=True)
-class Canvas:
-    """Images of `side` pixels. The four blocks of a shape have `scale` pixels a side."""
-
-    side: int
-    scale: int
-
-    def shapes(self) -> tuple[Floats, Floats]:
-        """T (3·scale, 2·scale) and L, upright."""
-        block = np.ones((self.scale, self.scale), np.float32)
-        return np.kron(_T, block), np.kron(_L, block)
-
-    def fields(self) -> Floats:
-        """Two patterns (2,side,side): T at its place, and L at its place."""
-        fields = np.zeros((2, self.side, self.side), np.float32)
-        for field, shape, corner in zip(fields, self.shapes(), _CORNERS, strict=True):
-            top, left = (self.scale * start for start in corner)
-            field[top : top + shape.shape[0], left : left + shape.shape[1]] = shape
-        return fields
+def _fields(side: int, scale: int) -> Floats:
+    """Two patterns (2,side,side): T at its place, and L at its place. A shape's blocks have `scale` pixels a side."""
+    blocks = np.zeros((2, side // scale, side // scale), np.float32)
+    blocks[0, 1:4, 1:3], blocks[1, 4:7, 5:7] = _T, _L
+    return np.asarray(np.kron(blocks, np.ones((scale, scale), np.float32)))
 
 
-def _fixed(canvas: Canvas, labels: Indices, _: np.random.Generator) -> Floats:
+def _fixed(fields: Floats, labels: Indices, _: np.random.Generator) -> Floats:
     """Class 0 has the T, class 1 the L, each at its fixed position."""
-    return np.asarray(canvas.fields()[labels])
+    return np.asarray(fields[labels])
 
 
-def _moving(canvas: Canvas, labels: Indices, random: np.random.Generator) -> Floats:
+def _moving(fields: Floats, labels: Indices, random: np.random.Generator) -> Floats:
     """The class's shape, rotated by a multiple of 90°, at any position where it fits."""
     turns = random.integers(0, 4, len(labels))
     positions = random.random(len(labels))
-    patterns = np.empty((len(labels), canvas.side, canvas.side), np.float32)
-    for label, upright in enumerate(canvas.shapes()):
+    patterns = np.empty((len(labels), *fields.shape[1:]), np.float32)
+    for label, field in enumerate(fields):
+        upright = field[np.ix_(field.any(axis=1), field.any(axis=0))]
         for turn in range(4):
             turned = (labels == label) & (turns == turn)
-            patterns[turned] = _placed(np.rot90(upright, turn), positions[turned], canvas.side)
+            patterns[turned] = _placed(np.rot90(upright, turn), positions[turned], len(field))
     return patterns
 
 
@@ -75,16 +58,16 @@ def _placed(shape: Floats, positions: NDArray[np.float64], side: int) -> Floats:
     return np.asarray(padded[row[:, :, None], column[:, None, :]])
 
 
-def _signed(canvas: Canvas, labels: Indices, random: np.random.Generator) -> Floats:
+def _signed(fields: Floats, labels: Indices, random: np.random.Generator) -> Floats:
     """Both shapes, each with a random sign: equal signs are class 0, unequal signs class 1."""
     first = random.choice([-1.0, 1.0], len(labels)).astype(np.float32)
     second = np.where(labels == 0, first, -first)
-    t, l_shape = canvas.fields()
+    t, l_shape = fields
     return np.asarray(first[:, None, None] * t + second[:, None, None] * l_shape)
 
 
-# Scenario → patterns (N,side,side) of the labels.
-PATTERNS: dict[str, Callable[[Canvas, Indices, np.random.Generator], Floats]] = {
+# Scenario → patterns (N,side,side) of the labels, from the two fields.
+PATTERNS: dict[str, Callable[[Floats, Indices, np.random.Generator], Floats]] = {
     "linear": _fixed,
     "multiplicative": _fixed,
     "translations_rotations": _moving,
@@ -141,18 +124,7 @@ def _truths(task: str, own: NDArray[np.bool_], shapes: NDArray[np.bool_]) -> dic
     return {"own": own, "union": own if moves else np.broadcast_to(shapes.any(axis=0), own.shape)}
 
 
-def _splits(
-    images: Floats, labels: Indices, truths: Mapping[str, NDArray[Any]], main: str, parts: Sequence[Indices]
-) -> Splits:
-    """The splits of the images (N,S,S). `truths` are masks (N,S,S) by kind, `main` is the kind in `Split.masks`."""
-    train, validation, test = (
-        selected(part, images, labels, truths, main, lambda values: torch.from_numpy(values).float()[:, None])
-        for part in parts
-    )
-    return train, validation, test
-
-
-_CANVAS, _IMAGES = Canvas(side=8, scale=1), 10_000
+_FIELDS, _IMAGES = _fields(side=8, scale=1), 10_000
 # Networks stay near 0.5 or reach 0.7 and more.
 _LEARNED = 0.65
 BACKGROUNDS = ("uncorrelated", "correlated")
@@ -199,7 +171,7 @@ def xai_tris(scenario: str = "linear", background: str = "uncorrelated", seed: i
 def _make(task: str, background: str, seed: int, masks: str) -> Splits:
     random = np.random.default_rng(seed)
     labels = np.arange(_IMAGES) % 2
-    patterns = PATTERNS[task](_CANVAS, labels, random).astype(np.float64)
+    patterns = PATTERNS[task](_FIELDS, labels, random).astype(np.float64)
     noise: Floats = random.normal(0, 0.5, patterns.shape)
     if background == "correlated":
         noise = smoothed(noise, sigma=3)
@@ -207,38 +179,35 @@ def _make(task: str, background: str, seed: int, masks: str) -> Splits:
     images = mixed(patterns, noise, alpha, product=task == "multiplicative")
     truths = {"signed": patterns.astype(np.int8)}
     if masks != "signed":
-        truths = _truths(task, patterns != 0, _CANVAS.fields() != 0)
-    return _splits(images, labels, truths, masks, stratified(_IMAGES, random))
+        truths = _truths(task, patterns != 0, _FIELDS != 0)
+    train, validation, test = selected(stratified(_IMAGES, random), images, labels, truths, masks)
+    return train, validation, test
 
 
-def _register(task: str, network_name: str, network: Callable[[], nn.Module], recipe: Recipe) -> None:
-    """Register a task with a network. Tasks with the first network, CNN8by8, are named after the task alone."""
-    convolutional = network is CNN8by8
+_NETWORKS = {"cnn": CNN8by8, "mlp": MLP8by8, "llr": LLR}
+# The best validation accuracy of MLP8by8 and LLR on seeds that no result uses.
+_TUNED = {
+    ("mlp", "translations_rotations"): Recipe(learning_rate=3e-3),
+    ("llr", "linear"): Recipe(learning_rate=3e-2, weight_decay=0.0),
+}
+for _name, _task in (*product(("cnn", "mlp"), _ALPHA), ("llr", "linear")):
     register(
         Scenario(
-            task if convolutional else f"{task}-{network_name}",
+            _task if _name == "cnn" else f"{_task}-{_name}",
             "xai-tris",
-            partial(_make, task),
-            network,
-            layer="conv3" if convolutional else None,
+            partial(_make, _task),
+            _NETWORKS[_name],
+            layer="conv3" if _name == "cnn" else None,
             backgrounds=BACKGROUNDS,
             masks=("own", "union", "signed"),
-            recipe=recipe,
-            classes=_classes(task),
+            recipe=_TUNED.get((_name, _task), Recipe()),
+            classes=_classes(_task),
             learned=_LEARNED,
             snapshot_images=250,
-            task="" if convolutional else task,
-            network_name=network_name,
+            task="" if _name == "cnn" else _task,
+            network_name=_name,
         )
     )
-
-
-# Learning rates of MLP8by8 and LLR: the best validation accuracy on seeds that no result uses.
-for _task in _ALPHA:
-    _register(_task, "cnn", CNN8by8, Recipe())
-for _task in _ALPHA:
-    _register(_task, "mlp", MLP8by8, Recipe(learning_rate=3e-3 if _task == "translations_rotations" else 1e-3))
-_register("linear", "llr", LLR, Recipe(learning_rate=3e-2, weight_decay=0.0))
 
 
 _SIDE = 64
@@ -307,32 +276,26 @@ def _make_64(task: str, options: Options, background: str, seed: int, masks: str
     labels = np.arange(options.samples) % 2
     parts = stratified(options.samples, random)
     noise = _background(background, options, parts, random)
-    canvas = Canvas(_SIDE, scale=4 if task == "translations_rotations" else 8)
-    patterns = smoothed(PATTERNS[task](canvas, labels, random), _PATTERN_SIGMA)
+    fields = _fields(_SIDE, scale=4 if task == "translations_rotations" else 8)
+    patterns = smoothed(PATTERNS[task](fields, labels, random), _PATTERN_SIGMA)
     alpha = _ALPHA_64[task][BACKGROUNDS_64.index(background)]
     images = mixed(patterns, noise, alpha, product=task == "multiplicative")
-    shapes = smoothed(canvas.fields(), _PATTERN_SIGMA) >= _IN_MASK
-    return _splits(images, labels, _truths(task, np.abs(patterns) >= _IN_MASK, shapes), masks, parts)
+    shapes = smoothed(fields, _PATTERN_SIGMA) >= _IN_MASK
+    truths = _truths(task, np.abs(patterns) >= _IN_MASK, shapes)
+    train, validation, test = selected(parts, images, labels, truths, masks)
+    return train, validation, test
 
 
 def _background(name: str, options: Options, parts: list[Indices], random: np.random.Generator) -> NDArray[np.float32]:
-    """Backgrounds (N,64,64) with mean 0. Photographs in different splits are different."""
+    """Backgrounds (N,64,64) with mean 0, photographs in grey. Those in different splits are different."""
     if name == "photos":
-        if options.photos is None:
-            raise InputError('photographs are missing: pass photos=FOLDER, or use "pink-noise", their stand-in')
-        photos = _grey_photos(Path(options.photos), options.samples)
-        return photos[scenario.shared_out(len(photos), parts, random)]
+        photos = scenario.photographs(options.photos, _SIDE, options.samples)
+        grey = photos @ np.array([0.299, 0.587, 0.114], np.float32)
+        return np.asarray(grey - grey.mean(axis=(1, 2), keepdims=True))[scenario.shared_out(len(grey), parts, random)]
     if name == "pink-noise":
         return scenario.pink_noise(options.samples, _SIDE, random)
     noise = random.standard_normal((options.samples, _SIDE, _SIDE), dtype=np.float32)
     return noise if name == "white" else smoothed(noise, _BACKGROUND_SIGMA)
-
-
-@lru_cache(maxsize=1)  # the seeds of a process share the photographs: decoding thousands of files takes longer
-def _grey_photos(path: Path, most: int) -> NDArray[np.float32]:
-    """Photographs (N,64,64) in grey, each minus its mean."""
-    grey = read_photos(path, _SIDE, most) @ np.array([0.299, 0.587, 0.114], np.float32)
-    return np.asarray(grey - grey.mean(axis=(1, 2), keepdims=True))
 
 
 for _task in _ALPHA_64:
