@@ -184,7 +184,7 @@ def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: 
     if not at_chance(correct, count, majority, sample.classes):
         return ""
     doubt, fix = "hardly better than chance", "check weights, preprocessing and labels"
-    if len(sample.labels.unique()) == 2 and not at_chance(count - correct, count, majority, 2):
+    if len(set(sample.labels.tolist())) == 2 and not at_chance(count - correct, count, majority, 2):
         doubt, fix = "far below chance", "are the class folders swapped?"
     share = f"{100 * audited.accuracy:.0f} % of {count:,} images correctly, {doubt}"
     return f"{name} classifies {share}: {consequence}; {fix}"
