@@ -127,7 +127,7 @@ def answered(address, event, number):
     if not answer["success"]:
         return json.dumps(answer["output"])[:300]
     page = answer["output"]["data"][0]
-    complete = page.count('class="agop-card"') == 2 and f"note-{number}.png: isn" in page
+    complete = page.count('class="agop-card"') == 2 and f"note-{number}.png: can" in page
     return "held" if complete and all(name in page for name in names) else page[:300]
 
 
