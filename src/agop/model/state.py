@@ -177,13 +177,9 @@ class RandomState:
 
 
 def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):  # NumPy's: an array, a position, and a number that is kept for the next call
-        return bool(np.array_equal(one["state"]["key"], other["state"]["key"])) and all(
-            a == b for a, b in ((one["state"]["pos"], other["state"]["pos"]), (one["has_gauss"], other["has_gauss"]))
-        )
-    return bool(one == other)
+    if isinstance(one, dict):  # NumPy's
+        return all(_same_state(value, other.get(name)) for name, value in one.items())
+    return torch.equal(one, other) if isinstance(one, Tensor) else bool(np.all(one == other))
 
 
 class _Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -268,3 +268,13 @@ def test_threads_that_explain_one_model_in_train_mode_get_its_maps():
         maps = list(pool.map(lambda _: agop.explain(model, images, "vanilla"), range(200)))
     assert all(torch.equal(each, expected) for each in maps)
     assert all(module.training for module in model.modules())
+
+
+def test_numpy_may_use_another_bit_generator():
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(0))
+    try:
+        agop.explain(zoo.NumpyNoise(), zoo.images(), "vanilla")
+        assert np.random.random() == np.random.RandomState(np.random.PCG64(0)).random()  # the model's draws are undone
+    finally:
+        np.random.set_bit_generator(before)
