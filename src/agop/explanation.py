@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
 from agop.methods import Job, Method
-from agop.methods.base import product, takes_layer
+from agop.methods.base import takes_layer
 from agop.model.layers import Layer
 from agop.model.outputs import Target, check_output, check_range, target_indices
 from agop.model.probe import check_images, probing, rows_for
@@ -71,7 +71,7 @@ def explain(
         model: A torch.nn.Module that returns logits. It is left exactly as it was.
         images: Images (N,C,H,W), prepared as for the model.
         method: A name of `agop.methods.names()`, also with options, or an agop.methods object.
-        prior: The AGOP of the model, for methods that need one.
+        prior: The AGOP of the model, for methods that need one. `agop` needs one for networks with small feature maps.
         target: A class, one class per image, or None for the predicted class.
         layer: Layer for methods that use feature maps, by name or module.
         batch_size: The most images per forward pass. It bounds the memory and doesn't change the maps.
@@ -80,7 +80,7 @@ def explain(
         nan: "raise", or "skip": an image whose map isn't finite gets a map of NaN and a warning.
         output: "predicted": gradients of the target's logit. "contrast": of its log-odds, the logit minus the
             log-sum-exp of the others.
-        factors: Return the factors as well, for a method whose maps are a product, such as `agop`.
+        factors: Return the factors as well, for a method whose maps are made of factors, such as `agop`.
 
     Returns:
         The maps; with factors=True, the maps and a dict of their factors (N,H,W) by name.
@@ -91,8 +91,8 @@ def explain(
         GradientError: If a map isn't finite, unless nan="skip".
 
     Example:
-        prior = agop.fit(model, loader)
-        maps = agop.explain(model, images, "agop", prior)
+        maps = agop.explain(model, images)  # a network for photographs
+        maps = agop.explain(model, images, prior=agop.fit(model, loader))  # any network
     """
     check_images(images)
     check_output(output)
@@ -101,9 +101,10 @@ def explain(
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     check_type(prior)
-    if method.needs_prior:
+    without_prior = prior is None and method.prior_is_optional
+    if method.needs_prior and not without_prior:
         _check_prior(method, prior, model, images, targets, output)
-    if method.needs_references:
+    if method.needs_references and not (without_prior and references is None):
         references = references_for(method.name, references, prior, images)
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
@@ -115,7 +116,7 @@ def explain(
         if factors:
             by_part = [method.factors(part) for part in job.parts()]
             by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
-            return _check_finite(product(by_name), nan), by_name
+            return _check_finite(method.combined(by_name), nan), by_name
         maps = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
     return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan)
 

@@ -1,4 +1,4 @@
-"""GradCAM's default layer against torchcam, and GradCAM++ against its definition, pixel by pixel.
+"""GradCAM's default layer and LayerCAM against torchcam, and GradCAM++ against its definition, pixel by pixel.
 
 Not against torchcam 0.5.0, which divides a temporary copy of α (`alpha[idx][mask].div_(…)`), so its weights lack the
 denominator.
@@ -34,6 +34,16 @@ def test_default_layer_is_that_of_torchcam(build):
     with torchcam.GradCAM(model, input_shape=(3, 64, 64)) as extractor:
         (layer,) = extractor.target_names
     assert torch.equal(agop.explain(model, images, "gradcam"), agop.explain(model, images, "gradcam", layer=layer))
+
+
+def test_layercam_equals_that_of_torchcam():
+    torchcam = pytest.importorskip("torchcam.methods", reason="torchcam needs Python 3.11")
+    model, images = averaging(), zoo.images(3)
+    with torchcam.LayerCAM(model, "1", input_shape=(3, 12, 12)) as extractor:
+        logits = model(images)
+        (expected,) = extractor(logits.argmax(1).tolist(), logits, normalized=False)
+    maps = agop.explain(model, images, "layercam", layer="1")
+    torch.testing.assert_close(maps, expected.float(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(("kind", "layer"), [("plain", "body.0"), ("batch norm and dropout", "2")])

@@ -1,4 +1,4 @@
-"""Methods of the AGOP: the product where × what × which, and local, weighted, global, expected, patch and subspace."""
+"""Methods of the AGOP: the product of factors, and layer, local, weighted, global, expected, patch and subspace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,28 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.linalg import vector_norm
 from torch.nn import functional
 
 from agop.errors import InputError, LayerError, PriorError
-from agop.methods.base import Job, Method, edges, product, sum_channels
-from agop.methods.cam import GradCAM
+from agop.methods.base import Job, Method, edges, sum_channels
+from agop.methods.cam import GradCAM, NormGrad, upsampled
 from agop.methods.gradients import ReferenceMethod, Vanilla
-from agop.model.layers import COARSE_BELOW, Layer, default_layer, layer_candidates, map_size, named_layer, patch_outputs
+from agop.model.layers import (
+    COARSE_BELOW,
+    FINE,
+    FeatureMaps,
+    Layer,
+    default_layer,
+    feature_maps,
+    feature_maps_of,
+    fine_layer,
+    layer_candidates,
+    map_size,
+    named_layer,
+    patch_outputs,
+)  # fmt: skip
+from agop.model.outputs import CONTRAST
 from agop.model.probe import Probe, at_least_float32
 from agop.prior.agop import AGOP, ENOUGH_SAMPLES
 from agop.prior.matrices import square_root
@@ -24,11 +39,22 @@ WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
 _EXPONENT, _EVEN, _UNEVEN = 8.0, 0.25, 0.45
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
+# The tone's share of a map's mass: of maps with the factor where, which is peaked, and of other maps.
+_PEAKED_MASS, _MASS = 0.95, 0.5
 
 
 @dataclass(frozen=True)
 class AGOPMethod(ReferenceMethod):
-    """Where × what × which: places, patterns and class evidence that the model relies on, multiplied.
+    """Places, patterns and class evidence that the model relies on, multiplied.
+
+    A network for photographs has a block of feature maps of at least 14×14 at a stride of at least 8. There, the map is
+    layers × class map, from one forward and one backward pass, without a prior:
+
+    - layers: ‖δ_p‖, the norm of the gradient at each position of the last such block.
+    - class map: the square root of GradCAM at the last block of feature maps (or `layer`).
+
+    Both are of the log-odds, the logit minus the log-sum-exp of the others: they separate two objects. For other
+    networks, it is where × what × which, and needs a prior:
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. Where
       gradients move with the object, V is nearly even and takes no part: its unevenness
@@ -42,6 +68,9 @@ class AGOPMethod(ReferenceMethod):
 
     A model that is at chance on the prior's images has learned nothing to show. Its map is even: otherwise it would
     show what stands out in the image. V and S are half those of the target's class if the prior has enough samples.
+
+    The tone a / (a + t) keeps the order of the pixels and makes a map that can be cut at half of its range: t is the
+    value above which half of the map's mass lies, 95 % with the factor where.
 
     Args:
         samples: Number of paths.
@@ -60,6 +89,7 @@ class AGOPMethod(ReferenceMethod):
 
     name: ClassVar[str] = "agop"
     needs_prior: ClassVar[bool] = True
+    prior_is_optional: ClassVar[bool] = True
     layer_is_optional: ClassVar[bool] = True
     what: str = "patch-matrix"
     layer: Layer = None
@@ -70,10 +100,19 @@ class AGOPMethod(ReferenceMethod):
             raise InputError(f"{self.name}: what is {self.what!r}: give {', '.join(WHAT)}")
 
     def prepared(self, job: Job) -> AGOPMethod:
-        """The method with the layer of its class map, found once for all images."""
+        """The method with its layers, found once for all images."""
+        image = job.images[:1]
+        fine = fine_layer(job.probe, image)
+        if fine is not None:
+            layer = named_layer(job.probe.model, self.layer or default_layer(job.probe, image))[1]
+            return _LayersAndClassMap(**vars(replace(self, layer=layer)), fine=fine)
+        if job.given_prior is None:
+            raise PriorError(
+                f"{self.name} needs a prior for this model, whose feature maps are smaller than {FINE}×{FINE}: create "
+                "one with agop.fit or `agop fit`, and pass prior= or --prior"
+            )
         if job.prior.provenance.at_chance:
             return self
-        image = job.images[:1]
         try:
             layer = named_layer(job.probe.model, self.layer or default_layer(job.probe, image))[1]
         except LayerError:
@@ -85,7 +124,10 @@ class AGOPMethod(ReferenceMethod):
         return replace(self, layer=layer)
 
     def maps(self, job: Job) -> Tensor:
-        return product(self.factors(job))
+        return self.combined(self.factors(job))
+
+    def combined(self, factors: dict[str, Tensor]) -> Tensor:
+        return toned(super().combined(factors), _PEAKED_MASS if "where" in factors else _MASS)
 
     def factors(self, job: Job) -> dict[str, Tensor]:
         """The factors that take part, each (N,H,W) with a maximum of 1 in every image."""
@@ -128,6 +170,21 @@ class AGOPMethod(ReferenceMethod):
         return maps + torch.where(largest > 0, _FLOOR * largest, 1)
 
 
+@dataclass(frozen=True)
+class _LayersAndClassMap(AGOPMethod):
+    """The method for a model with fine feature maps: layers × class map."""
+
+    fine: Layer = None
+
+    def factors(self, job: Job) -> dict[str, Tensor]:
+        layers = [named_layer(job.probe.model, layer)[1] for layer in (self.fine, self.layer) if layer is not None]
+        fine, last = feature_maps_of(job.probe, job.images, job.targets, layers, CONTRAST)
+        class_map = _scaled(GradCAM().coarse(last))
+        class_map = torch.where(class_map.amax(dim=(1, 2), keepdim=True) == 0, 1, class_map)
+        maps = {"layers": vector_norm(fine.gradients, dim=1), "class map": (class_map + _FLOOR).sqrt()}
+        return {name: _scaled(upsampled(coarse, job.images)) for name, coarse in maps.items()}
+
+
 class _WithoutClassMap(AGOPMethod):
     """The method for a model without feature maps, or with coarse ones only."""
 
@@ -135,10 +192,57 @@ class _WithoutClassMap(AGOPMethod):
         return None
 
 
+def toned(maps: Tensor, share: float) -> Tensor:
+    """Maps a / (a + t), in the same order, in 0..1: t is the value above which this share of a map's mass lies."""
+    values = maps.flatten(1).double()
+    ordered = values.sort(dim=1, descending=True).values
+    mass = ordered.cumsum(dim=1)
+    place = (mass < share * mass[:, -1:]).sum(dim=1, keepdim=True).clamp_max(values.shape[1] - 1)
+    threshold = ordered.gather(1, place)
+    toned = values / torch.where(threshold > 0, values + threshold, 1)
+    return toned.to(maps.dtype).reshape(maps.shape)
+
+
 def _scaled(maps: Tensor) -> Tensor:
     """Maps divided by their maximum; maps of zeros as they are."""
     largest = maps.amax(dim=(1, 2), keepdim=True)
     return maps / torch.where(largest > 0, largest, 1)
+
+
+@dataclass(frozen=True)
+class AGOPLayer(NormGrad):
+    """Norm of the gradient at each position of a hidden layer, ‖δ_p‖: AGOP-Local of that layer.
+
+    ‖δ_p‖² is the trace of the AGOP of one image at that position of the layer.
+
+    Args:
+        layer: The layer, by name or module; by default the last block with a map of at least 14×14 at a stride of at
+            least 8, else the last block of feature maps.
+        weighted: ‖S^½ δ_p‖ instead, with the patch matrix S of a prior that was made for this layer.
+
+    Example:
+        maps = agop.explain(model, images, "agop-layer")
+    """
+
+    name: ClassVar[str] = "agop-layer"
+    weighted: bool = False
+
+    def maps(self, job: Job) -> Tensor:
+        if not self.weighted:
+            return super().maps(job)
+        job.prior.check_shape(job.images)
+        if _prior_layer(job) is not self.layer:
+            raise PriorError(
+                f"the prior's patch matrix is that of layer {job.prior.layer!r}: pass that layer, or make a prior for "
+                "this one with agop.fit(model, loader, layer=…)"
+            )
+        deltas = feature_maps(job.probe, job.images, job.targets, self.layer).gradients
+        root = _root(job.prior, None).to(deltas)
+        return upsampled(torch.einsum("de,nehw->ndhw", root, deltas).norm(dim=1), job.images)
+
+    def coarse(self, features: FeatureMaps) -> Tensor:
+        norms: Tensor = vector_norm(features.gradients, dim=1)
+        return norms
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from agop.registry import Registry, unknown_name_error
 FIRST = (
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
     "agop-local", "agop-weighted", "agop-global",
-    "agop", "agop-patch", "agop-expected", "agop-subspace", "expected-gradients",
+    "agop", "agop-layer", "agop-patch", "agop-expected", "agop-subspace", "expected-gradients", "layercam", "normgrad",
     "input", "sobel", "laplace", "activation-norm",
 )  # fmt: skip
 registry: Registry[type[Method]] = Registry("method", first=FIRST)
@@ -111,6 +111,8 @@ class Method(ABC):
     # Optional attributes of the AGOP that the method needs: patch_matrix, sketch.
     prior_parts: ClassVar[tuple[str, ...]] = ()
     needs_references: ClassVar[bool] = False
+    # A method with needs_prior works without one for some models; it raises for the others.
+    prior_is_optional: ClassVar[bool] = False
     # A method with a layer uses the first one by default, not the last block, to which `evaluate(layer=)` refers.
     uses_first_layer: ClassVar[bool] = False
     # A method with a layer works without one, as for a model that has no feature maps.
@@ -130,6 +132,10 @@ class Method(ABC):
     def factors(self, job: Job) -> dict[str, Tensor]:
         """The factors (N,H,W) whose product is the map, by name. Raises for a method whose maps aren't a product."""
         raise InputError(f"{self.name} has no factors: omit factors=True, or use the method agop")
+
+    def combined(self, factors: dict[str, Tensor]) -> Tensor:
+        """The maps (N,H,W) of their factors."""
+        return torch.stack(list(factors.values())).prod(dim=0)
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
@@ -361,11 +367,6 @@ def check_positive(method: Method, field: str, value: float) -> None:
     """Raise unless a method's option is positive."""
     if not value > 0:
         raise InputError(f"{method.name}: {field} is {value}: give a positive number")
-
-
-def product(factors: dict[str, Tensor]) -> Tensor:
-    """The product (N,H,W) of all factors."""
-    return torch.stack(list(factors.values())).prod(dim=0)
 
 
 def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -1,7 +1,7 @@
 """Layers: which one a method uses, its feature maps and gradients, and the outputs at its patches."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
 from agop.model.outputs import predicted
-from agop.model.probe import Outputs, Probe, at_least_float32, captured, derivative, derivatives, probing, split_batch
+from agop.model.probe import (
+    Outputs,
+    Probe,
+    at_least_float32,
+    captured,
+    derivatives,
+    finite_or_nan,
+    probing,
+    split_batch,
+)  # fmt: skip
 from agop.model.state import unwrapped
 
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
@@ -143,6 +152,8 @@ def _has_map(module: nn.Module, output: Tensor, size: torch.Size) -> bool:
 Layer = str | nn.Module | None
 # A map with fewer rows or columns is coarse.
 COARSE_BELOW = 7
+# A layer whose gradients show an object has at least this many rows and columns, each of at least this many pixels.
+FINE, FINE_STRIDE = 14, 8
 
 
 class FeatureMaps(NamedTuple):
@@ -194,15 +205,57 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
     """Activations and gradients at the layer's last call, for each image's target (predicted class if None)."""
     if not isinstance(layer, nn.Module):
         layer = layer_for(probe, images[:1], layer)
+    return feature_maps_of(probe, images, targets, [layer], probe.output)[0]
+
+
+def feature_maps_of(
+    probe: Probe, images: Tensor, targets: Tensor | None, layers: Sequence[nn.Module], output: str
+) -> list[FeatureMaps]:
+    """Activations and gradients at several layers, from one forward and one backward pass."""
     if probe.mixes_samples and len(images) > 1:
-        parts = [feature_maps(probe, *part, layer) for part in split_batch(1, images, targets)]
-        return FeatureMaps(*map(torch.cat, zip(*parts, strict=True)))
-    with captured([layer]) as outputs:
+        parts = [feature_maps_of(probe, *part, layers, output) for part in split_batch(1, images, targets)]
+        return [FeatureMaps(*map(torch.cat, zip(*of_layer, strict=True))) for of_layer in zip(*parts, strict=True)]
+    with captured(layers) as outputs:
         logits = probe.forward(probe.placed(images).requires_grad_())
-    activations = tensor_of(layer, outputs)
-    gradients, _ = derivative(logits, probe.checked(targets, logits.detach()), activations, None, probe.output)
-    both = [part.to(at_least_float32(activations.dtype)) for part in (activations.detach(), gradients)]
-    return FeatureMaps(*(feature_grid(probe.model, layer, part, images) for part in both))
+    activations = [tensor_of(layer, outputs) for layer in layers]
+    targets = probe.checked(targets, logits.detach())
+    gradients = derivatives(logits, targets, activations, output)
+    maps = []
+    for layer, values, gradient in zip(layers, activations, gradients, strict=True):
+        if gradient is None:
+            raise LayerError(f"the model's output doesn't depend on the layer {type(layer).__name__}: give another one")
+        both = (values.detach(), finite_or_nan(gradient.detach(), logits.detach(), targets))
+        grids = [feature_grid(probe.model, layer, part, images) for part in both]
+        maps.append(FeatureMaps(*(grid.to(at_least_float32(grid.dtype)) for grid in grids)))
+    return maps
+
+
+def fine_layer(probe: Probe, image: Tensor) -> nn.Module | None:
+    """The last block with a map of at least 14×14, at a stride of at least 8, for one image (1,C,H,W); None without.
+
+    Of the smallest such map, the outermost modules count: a layer inside the next block, before it reduces the map,
+    doesn't.
+    """
+    if isinstance(probe.model, torch.jit.ScriptModule):
+        return None
+    names = {module: name for name, module in probe.model.named_modules() if name}
+    sides = image.shape[2:]
+
+    def is_fine(out: Any) -> bool:
+        pairs = zip(out.shape[2:], sides, strict=True) if _are_maps(out) else ((0, 0),)
+        return all(side >= FINE and FINE_STRIDE * side <= pixels for side, pixels in pairs)
+
+    inside = [module for module in names if not isinstance(module, torch.jit.ScriptModule)]
+    with captured(inside, is_fine) as outputs:
+        logits = probe.forward(probe.placed(image).requires_grad_())
+    gradients = derivatives(logits, predicted(logits), list(outputs.values())) if outputs else ()
+    useful = [module for module, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
+    if not useful:
+        return None
+    smallest = min(outputs[module].shape[2:].numel() for module in useful)
+    last = [module for module in useful if outputs[module].shape[2:].numel() == smallest]
+    depth = min(names[module].count(".") for module in last)
+    return [module for module in last if names[module].count(".") == depth][-1]
 
 
 def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:

@@ -236,14 +236,19 @@ def derivative(
     values, *at_layer = derivatives(logits, targets, [inputs] if outputs is None else [inputs, outputs], output)
     if values is None:
         raise ModelError("the model's output does not depend on its input")
-    values, logits = values.detach(), logits.detach()
-    if not bool(logits.isfinite().all()):
-        own = logits if logits.shape[1] == 1 else logits.gather(1, targets[:, None])
-        valid = own[:, 0].isfinite() & (logits < torch.inf).all(dim=1)
-        values = values.index_fill(0, (~valid).nonzero()[:, 0], torch.nan)
+    values = finite_or_nan(values.detach(), logits.detach(), targets)
     if outputs is None:
         return values, None
     return values, torch.zeros_like(outputs) if at_layer[0] is None else at_layer[0].detach()
+
+
+def finite_or_nan(values: Tensor, logits: Tensor, targets: Tensor) -> Tensor:
+    """The gradients (N,…), NaN for a sample whose logits aren't finite."""
+    if bool(logits.isfinite().all()):
+        return values
+    own = logits if logits.shape[1] == 1 else logits.gather(1, targets[:, None])
+    valid = own[:, 0].isfinite() & (logits < torch.inf).all(dim=1)
+    return values.index_fill(0, (~valid).nonzero()[:, 0], torch.nan)
 
 
 def derivatives(

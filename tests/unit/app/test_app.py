@@ -212,7 +212,7 @@ def test_results_equal_those_of_explain(session):
         torch.testing.assert_close(result.probabilities.float(), model(image).softmax(1)[0])
     assert result.predicted == int(result.probabilities.argmax())
     for name, saliency in result.maps.items():
-        layer = "conv3" if name.startswith("gradcam") else None
+        layer = "conv3" if name in ("gradcam", "gradcam++", "layercam", "normgrad", "agop-layer") else None
         with pytest.warns(agop.AGOPWarning) if layer else nullcontext():
             expected = agop.explain(model, image, name, prior, layer=layer)[0]
         torch.testing.assert_close(saliency, expected.float())

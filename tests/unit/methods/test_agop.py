@@ -34,6 +34,19 @@ def scaled(values):
     return values / values.amax((1, 2), keepdim=True)
 
 
+def toned(values, share):
+    """a / (a + t), t the first value, from the largest on, at which the share of the map's mass is reached."""
+    maps = []
+    for image in values:
+        mass, wanted = 0.0, share * float(image.sum())
+        for threshold in sorted(image.flatten().tolist(), reverse=True):
+            mass += threshold
+            if mass >= wanted:
+                break
+        maps.append(image / (image + threshold))
+    return torch.stack(maps)
+
+
 def slow_what(model, images, matrix):
     """Mean of the norm of S^½ (o − mean o) over the 3×3 patches that contain each pixel."""
     convolution = model.body[0]
@@ -57,7 +70,7 @@ def test_factors_are_those_of_their_definitions_and_the_map_is_their_product():
     which = agop.explain(model, images, "agop-expected", even, references=REFERENCES)
     torch.testing.assert_close(factors["which"], scaled(which), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(factors["what"], scaled(slow_what(model, images, prior.patch_matrix)))
-    torch.testing.assert_close(maps, factors["where"] * factors["what"] * factors["which"])
+    torch.testing.assert_close(maps, toned(factors["where"] * factors["what"] * factors["which"], 0.95))
     torch.testing.assert_close(agop.explain(model, images, "agop", prior, references=REFERENCES), maps)
 
 
@@ -82,7 +95,7 @@ def test_model_at_chance_has_an_even_map():
     )
     with pytest.warns(agop.AGOPWarning, match="as by chance with 3 classes"):
         maps = agop.explain(model, images, "agop", chance)
-    assert (maps == 1).all()
+    assert (maps == maps[0, 0, 0]).all()
     assert agop.explain(model, images, "agop", learned).std() > 0
 
 
@@ -111,7 +124,7 @@ def test_class_map_takes_part_from_7x7_on_unless_it_is_zero():
     expected = agop.explain(model, images, "gradcam", target=1)
     torch.testing.assert_close(factors["class map"], scaled(expected), rtol=0, atol=1e-5)
     assert (factors["class map"] > 0).all()
-    torch.testing.assert_close(maps, torch.stack(list(factors.values())).prod(0))
+    torch.testing.assert_close(maps, toned(torch.stack(list(factors.values())).prod(0), 0.95))
     # No evidence for class 0, so the class map is 1 everywhere.
     assert not agop.explain(model, images, "gradcam", target=0).any()
     assert (factors_of(model, images, prior, target=0)[1]["class map"] == 1).all()
@@ -125,6 +138,97 @@ def test_named_layer_gives_the_class_map_and_an_unknown_one_raises():
     torch.testing.assert_close(factors["class map"], scaled(expected), rtol=0, atol=1e-5)
     with pytest.raises(LayerError, match="no layer 'other'"):
         factors_of(model, images, prior, layer="other")
+
+
+def photo_network(size=112):
+    """Maps of 14×14 at stride 8, then of 7×7, for images of 112×112. The 7×7 block starts with a layer of 14×14."""
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(5, 9, 1), nn.ReLU(inplace=True), nn.Conv2d(9, 6, 3, stride=2, padding=1), nn.ReLU())
+    stem = nn.Sequential(nn.Conv2d(3, 4, 4, stride=4), nn.ReLU(inplace=True))
+    body = nn.Sequential(stem, nn.Sequential(nn.Conv2d(4, 5, 2, stride=2), nn.Tanh()), block)
+    model = nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)).eval()
+    return model, torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def layer_gradients(model, images, layers, targets):
+    """Activations and gradients of the log-odds at layers of the photo network's body, one image at a time."""
+    results = []
+    for image, target in zip(images, targets, strict=True):
+        parts, values = [image[None]], []
+        for module in model[0]:
+            parts.append(module(parts[-1]))
+        logits = model[1:](parts[-1])[0]
+        others = torch.cat([logits[:target], logits[target + 1 :]])
+        odds = logits[target] - others.logsumexp(0)
+        for layer in layers:
+            (gradient,) = torch.autograd.grad(odds, [parts[layer + 1]], retain_graph=True)
+            values.append((parts[layer + 1][0].detach(), gradient[0]))
+        results.append(values)
+    return results
+
+
+def upsampled(maps, size=112):
+    return functional.interpolate(torch.stack(maps)[:, None], (size, size), mode="bilinear")[:, 0]
+
+
+def test_photo_network_needs_no_prior_and_its_map_is_layers_times_class_map():
+    model, images = photo_network()
+    targets = [2, 0, 1]
+    maps, factors = agop.explain(model, images, target=targets, factors=True)
+    assert list(factors) == ["layers", "class map"]
+    parts = layer_gradients(model, images, [1, 2], targets)
+    torch.testing.assert_close(factors["layers"], scaled(upsampled([fine[1].norm(dim=0) for fine, _ in parts])))
+    coarse = [(g.mean((1, 2))[:, None, None] * a).sum(0).relu() for _, (a, g) in parts]
+    coarse = [(c / c.max() + 1e-6).sqrt() if c.any() else torch.ones_like(c) for c in coarse]
+    torch.testing.assert_close(factors["class map"], scaled(upsampled(coarse)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(maps, toned(factors["layers"] * factors["class map"], 0.5))
+    assert torch.equal(maps, agop.explain(model, images, target=targets))
+    for batch_size in (1, 2):
+        torch.testing.assert_close(agop.explain(model, images, target=targets, batch_size=batch_size), maps)
+
+
+def test_without_a_prior_small_feature_maps_raise_and_the_error_names_fit():
+    model, images = photo_network(size=104)  # 13×13
+    with pytest.raises(PriorError, match=r"agop needs a prior.*smaller than 14×14: create one with agop\.fit"):
+        agop.explain(model, images)
+    prior = fit(model, images)
+    assert "layers" not in agop.explain(model, images, prior=prior, factors=True)[1]
+
+
+def test_tone_keeps_the_order_of_the_pixels():
+    model, images = zoo.build("plain"), zoo.images(3)
+    prior = prior_for(model)
+    maps, factors = factors_of(model, images, prior)
+    plain = torch.stack(list(factors.values())).prod(0)
+    for metric in ("deletion", "insertion"):
+        scores = [getattr(agop.metrics, metric)(model, images, values) for values in (maps, plain)]
+        torch.testing.assert_close(*scores)
+    masks = zoo.images(3, seed=8)[:, 0] > 1
+    for metric in ("average_precision", "pointing_game", "rank_accuracy"):
+        assert torch.equal(*(getattr(agop.metrics, metric)(values, masks) for values in (maps, plain)))
+    assert ((maps >= 0) & (maps < 1)).all()
+
+
+def test_agop_layer_is_the_norm_of_the_gradient_at_the_last_fine_block_or_weighted_by_s():
+    model, images = photo_network()
+    targets = [1, 1, 3]
+    parts = layer_gradients(model, images, [1, 0], targets)
+    expected = upsampled([fine[1].norm(dim=0) for fine, _ in parts])
+    explain = {"target": targets, "output": "contrast"}
+    torch.testing.assert_close(agop.explain(model, images, "agop-layer", **explain), expected)
+    expected = upsampled([stem[1].norm(dim=0) for _, stem in parts])
+    torch.testing.assert_close(agop.explain(model, images, "agop-layer", layer="0.0", **explain), expected)
+    normgrad = upsampled([fine[1].norm(dim=0) * fine[0].norm(dim=0) for fine, _ in parts])
+    torch.testing.assert_close(agop.explain(model, images, "normgrad", **explain), normgrad)
+    prior = fit(model, images, layer="0.1")
+    weighted = agop.explain(model, images, "agop-layer:weighted=true", prior, **explain)
+    matrix = prior.patch_matrix.float()
+    norms = upsampled([torch.einsum("dhw,de,ehw->hw", fine[1], matrix, fine[1]).sqrt() for fine, _ in parts])
+    torch.testing.assert_close(scaled(weighted), scaled(norms), rtol=1e-3, atol=1e-4)
+    with pytest.raises(PriorError, match=r"is that of layer '0\.1': pass that layer"):
+        agop.explain(model, images, "agop-layer:weighted=true", prior, layer="0.0")
+    with pytest.raises(PriorError, match=r"needs a prior"):
+        agop.explain(model, images, "agop-layer:weighted=true")
 
 
 def test_model_without_convolutions_has_the_other_factors():
