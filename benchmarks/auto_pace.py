@@ -14,7 +14,7 @@ import agop
 from agop.bench import CNN8by8, ResNet18
 from agop.bench.scenarios import xai_tris
 from agop.bench.scenarios.clevr_xai import clevr_xai
-from agop.prior.hook import Pace
+from agop.collect.hook import Pace
 
 SLOWER, COSINE = 1.15, 0.99
 

@@ -15,7 +15,7 @@ from agop.bench.networks import CNN8by8
 from agop.bench.scenarios import Split, xai_tris
 from agop.io import write_atomically
 from agop.prior.agop import AGOP
-from agop.prior.hook import AGOPTrainingHook
+from agop.collect.hook import AGOPTrainingHook
 
 _EPOCHS, _BATCH = 40, 64
 _SHAPES, _CONFIDENT = ("T", "L"), 0.9

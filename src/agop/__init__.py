@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agop import methods, metrics, plot
     from agop.auditing.audit import audit
+    from agop.collect.fit import fit
+    from agop.collect.hook import AGOPTrainingHook
     from agop.errors import AGOPError, AGOPWarning
     from agop.evaluation.evaluate import evaluate
     from agop.evaluation.grid import grid_pointing_game
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from agop.model.prepare import prepare
     from agop.model.probe import input_gradients
     from agop.prior.agop import AGOP
-    from agop.prior.collect import fit
-    from agop.prior.hook import AGOPTrainingHook
     from agop.prior.merge import merge
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
 
 # Imported on first use: --help and commands that only read files don't import torch.
 _HOMES = {
-    "AGOP": "prior.agop", "AGOPError": "errors", "AGOPTrainingHook": "prior.hook", "AGOPWarning": "errors",
-    "audit": "auditing.audit", "evaluate": "evaluation.evaluate", "explain": "explanation", "fit": "prior.collect",
+    "AGOP": "prior.agop", "AGOPError": "errors", "AGOPTrainingHook": "collect.hook", "AGOPWarning": "errors",
+    "audit": "auditing.audit", "evaluate": "evaluation.evaluate", "explain": "explanation", "fit": "collect.fit",
     "grid_pointing_game": "evaluation.grid", "input_gradients": "model.probe", "load_model": "model.load",
     "merge": "prior.merge", "prepare": "model.prepare", "Preprocessing": "images.preprocessing",
     "sanity": "evaluation.sanity", "select": "evaluation.select",

@@ -186,8 +186,8 @@ def _check_prior(
         # Without training, a map can look like that of a trained model: it shows what is bright in the image.
         warn(
             f"the model classified {provenance.accuracy:.0%} of the prior's images correctly, about as by chance with "
-            f"{provenance.classes} classes: it has learned nothing to show. Maps of agop are even, those of "
-            "other methods show what stands out in the image; check the weights and the preprocessing, or train longer"
+            f"{provenance.classes} classes: it has learned nothing to show. Maps show what stands out in the "
+            "image; check the weights and the preprocessing, or train longer"
         )
     if provenance.output != output:
         warn(

@@ -20,6 +20,7 @@ LAYERS = [
     ["prior"],
     ["methods", "metrics"],
     ["explanation"],
+    ["collect"],
     ["images"],
     ["report", "evaluation"],
     ["auditing"],

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from agop.auditing.interventions import Intervention
 from agop.auditing.thresholds import THRESHOLDS
+from agop.collect.fit import images_and_labels
 from agop.errors import InputError, ModelError, PriorError
 from agop.explanation import explain
 from agop.model.outputs import check_range, labels_for, probabilities
@@ -21,7 +22,6 @@ from agop.model.prepare import prepare_if_equal
 from agop.model.probe import Probe, check_images, check_model, number_of_classes, probing, rows_for
 from agop.model.state import unwrapped
 from agop.prior.agop import AGOP
-from agop.prior.collect import images_and_labels
 from agop.processes import track
 
 # Values of all images together, 2 GiB in float32: fewer images per class are kept of many classes or large images.

@@ -19,6 +19,7 @@ from agop.bench import scenarios
 from agop.bench.plans import BASELINES, Plan
 from agop.bench.scenarios import Scenario, Split
 from agop.bench.training import CHECKPOINT, StackOfOne, Task, TrainingRun, stack_key, train
+from agop.collect.fit import fit
 from agop.errors import AGOPWarning, FileError, InputError, warn
 from agop.evaluation.grid import METRICS, cell_scores, make_grids, means_over_cells
 from agop.evaluation.scoring import Entry, accuracy, correct, score, summary
@@ -31,7 +32,6 @@ from agop.methods.controls import FIXED_MAPS
 from agop.methods.gradients import Baseline, IntegratedGradients
 from agop.model.prepare import prepare
 from agop.prior.agop import AGOP
-from agop.prior.collect import fit
 from agop.processes import progress_bar, run_tasks
 from agop.report import folder as run_files
 from agop.report.folder import SHOWN, Cell, Row, RunSpec, row

@@ -17,12 +17,12 @@ from torch.optim import Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from agop.bench.scenarios import Recipe, Scenario, Split
+from agop.collect.hook import AGOPTrainingHook
 from agop.evaluation.scoring import accuracy
 from agop.io import write_atomically
 from agop.model.outputs import predicted
 from agop.model.probe import Gradients, derivative
 from agop.prior.agop import AGOP
-from agop.prior.hook import AGOPTrainingHook
 from agop.report.folder import Row
 
 CHECKPOINT = "training.pt"
@@ -134,7 +134,7 @@ class TrainingRun:
     def note(self) -> None:
         """Append the rows of this step, if it has a snapshot."""
         if self.hook.steps % self.hook.snapshot_every == 0 and self.hook.count:
-            rows = self.task.watch(self.model, self.hook.finalize())
+            rows = self.task.watch(self.model, self.hook.finalize(tune=False))
             self.noted += [{"step": self.hook.steps, **row} for row in rows]
 
     def write(self, **more: Any) -> None:

@@ -59,9 +59,9 @@ def fit(
     how: options.ModelOptions,
 ) -> None:
     """Compute the AGOP of a trained model over its training images and save it."""
+    from agop.collect.fit import fit as fit_model
     from agop.model.state import fingerprint
     from agop.prior.agop import DataProvenance, ImagesDigest
-    from agop.prior.collect import fit as fit_model
     from agop.processes import barrier, check_same_on_all_ranks, process_group, rank_and_world_size
 
     preprocessing = how.prepare(model)

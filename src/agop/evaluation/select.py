@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agop.collect.fit import fit
+from agop.collect.tune import SCORED, tune
 from agop.errors import AGOPError, AGOPWarning, InputError, ModelError, recorded_warnings, warn
 from agop.evaluation.sanity import Sanity, layers_from_the_top, randomised, rank_correlation
 from agop.evaluation.scoring import all_logits
@@ -23,7 +25,6 @@ from agop.model.outputs import PREDICTED, check_range, labels_for, predicted
 from agop.model.probe import check_images, check_model, number_of_classes, rows_for
 from agop.model.state import unwrapped
 from agop.prior.agop import AGOP
-from agop.prior.collect import fit
 from agop.prior.merge import merge
 from agop.processes import track
 from agop.report.folder import is_control
@@ -187,8 +188,11 @@ class Priors:
         halves = []
         for odd in (0, 1):
             parts = (torch.split(tensor[odd::2], rows) for tensor in (images, labels))
-            halves.append(fit(model, list(zip(*parts, strict=True)), batch_size=rows, **options))
-        return cls(merge(halves) if prior is None else prior, (halves[0], halves[1]))
+            halves.append(fit(model, list(zip(*parts, strict=True)), batch_size=rows, tune=False, **options))
+        if prior is None:
+            sample = images[:: -(-len(images) // SCORED)]
+            prior = tune(model, merge(halves), list(sample), progress=progress)
+        return cls(prior, (halves[0], halves[1]))
 
 
 @dataclass(frozen=True, eq=False)

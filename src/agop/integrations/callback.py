@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from agop.collect.hook import AGOPTrainingHook
 from agop.errors import FileError, InputError, NoSamplesError, warn
 from agop.prior.accumulator import Accumulator
 from agop.prior.agop import AGOP
-from agop.prior.hook import AGOPTrainingHook
 from agop.processes import rank_and_world_size
 
 State = dict[str, Any]

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from agop.collect.fit import images_and_labels
+from agop.collect.hook import AGOPTrainingHook
 from agop.errors import InputError, MissingExtraError, ModelError, warn
 from agop.integrations.callback import TrainingCallback, state_for_this_rank
-from agop.prior.collect import images_and_labels
-from agop.prior.hook import AGOPTrainingHook
 from agop.processes import gathered
 
 _SHARDED = ("FSDPStrategy", "ModelParallelStrategy")

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from agop.collect.hook import AGOPTrainingHook
 from agop.errors import InputError, MissingExtraError, ModelError, warn
 from agop.integrations.callback import State, TrainingCallback, state_for_this_rank
-from agop.prior.hook import AGOPTrainingHook
 from agop.processes import gathered, rank_and_world_size
 
 try:

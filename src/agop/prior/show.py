@@ -47,6 +47,7 @@ def facts(prior: AGOP) -> dict[str, str]:
         "statistic": _statistic(prior),
         "patches": "" if patches is None else f"patch matrix of {patches} channels, layer {prior.layer}",
         "sketch": sketch_text(prior),
+        "factors": _tuned_text(prior),
         "samples": _samples(prior),
         "model": ", ".join(f"{part} {digest[:8]}" for part, digest in provenance.model.items()),
         "images": preprocessing_text(provenance.data.preprocessing) or "preprocessing not recorded",
@@ -65,6 +66,13 @@ def _statistic(prior: AGOP) -> str:
     steps = "" if prior.provenance.steps is None else f" ({prior.provenance.steps:,} steps)"
     contrast = ", gradients of the contrast" if prior.provenance.output == "contrast" else ""
     return f"diag(M) of {shape} input values{classes}{how}{steps}{contrast}"
+
+
+def _tuned_text(prior: AGOP) -> str:
+    """The exponent of V that was chosen, and the SRG of each."""
+    tuned = prior.provenance.tuned
+    scores = ", ".join(f"V^{exponent} {value:.3f}" for exponent, value in tuned.get("srg", {}).items())
+    return f"agop has where = V^{tuned['where']}, by SRG on training images: {scores}" if scores else ""
 
 
 def _samples(prior: AGOP) -> str:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import agop
+from agop.collect.hook import Convergence, Pace
 from agop.integrations.callback import state_for_this_rank
 from agop.model.probe import Gradients
-from agop.prior.hook import Convergence, Pace
 from tests import zoo
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from agop.collect.tune import Sample
+from agop.collect.tune import tune as choose_exponents
 from agop.errors import FileError, GradientError, InputError, NoSamplesError, warn
 from agop.model.layers import Layer, PatchLayer
 from agop.model.outputs import check_output, check_range, class_count, labels_for
@@ -21,7 +23,7 @@ from agop.model.probe import Gradients, check_images, check_model, probing, rows
 from agop.model.state import preserved_random_state
 from agop.prior.accumulator import Accumulator, PatchSums, patch_sums
 from agop.prior.agop import AGOP, CHECKPOINT
-from agop.processes import track
+from agop.processes import rank_and_world_size, track
 from agop.registry import unknown_name_error
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ def fit(
     batch_size: int | None = None,
     snapshot: Callable[[AGOP], object] | None = None,
     snapshot_every: float = 60,
+    tune: bool = True,
     **options: Unpack[CollectKeywords],
 ) -> AGOP:
     """The AGOP of a trained model over the images of a loader.
@@ -112,7 +115,9 @@ def fit(
         snapshot: Called with this rank's AGOP so far every `snapshot_every` seconds, at the end of the pass, and if an
             error ends the pass.
         snapshot_every: Seconds between snapshots.
-        options: The other options of `agop.prior.collect.CollectOptions`: nan, patches, layer, rank, output.
+        tune: Choose the exponent of `agop`'s factor *where* on up to 64 of the images, without masks. Not with several
+            ranks.
+        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output.
 
     Returns:
         The AGOP, on the CPU.
@@ -132,7 +137,7 @@ def fit(
             f"loader is a {type(loader).__name__}: wrap it, torch.utils.data.DataLoader(data, batch_size=64)"
         )
     chosen = CollectOptions.of(fit, only_correct=only_correct, per_class=per_class, **options)
-    collector = Collector(model, chosen)
+    collector, sample = Collector(model, chosen), Sample()
     with _snapshots(model, collector, snapshot, snapshot_every) as take_if_due:
         with preserved_random_state(list(model.parameters())):  # the loader draws random numbers
             prepared: nn.Module | None = None
@@ -143,10 +148,13 @@ def fit(
                 if prepared is None:
                     prepared = prepare_if_equal(model, images[:1], rows)
                 collector.add(prepared, images, labels, rows)
+                sample.add(images)
                 take_if_due()
         take_if_due(at_end=True)  # before the ranks join, which may fail
         sums = collector.total("the loader is empty: check the data set and the batch size")
-    return AGOP.from_sums(sums, model, CHECKPOINT, chosen.recorded())
+    prior = AGOP.from_sums(sums, model, CHECKPOINT, chosen.recorded())
+    alone = rank_and_world_size()[1] == 1
+    return choose_exponents(model, prior, sample.images, progress=progress) if tune and alone else prior
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from agop.collect.fit import CollectKeywords, CollectOptions, Collector
+from agop.collect.tune import Sample
+from agop.collect.tune import tune as choose_exponents
 from agop.errors import FileError, InputError, warn
 from agop.model.probe import Gradients, check_model
 from agop.model.state import parameters_digest, refuse_sharded
 from agop.prior.accumulator import Accumulator
 from agop.prior.agop import AGOP, TRAINING
-from agop.prior.collect import CollectKeywords, CollectOptions, Collector
 from agop.processes import gathered, rank_and_world_size
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class AGOPTrainingHook:
         snapshot_dir: Folder for snapshots of the current AGOP, step-00000100.safetensors and so on; under
             torch.distributed each rank writes its own. None for no snapshots.
         per_class: Also keep diag(M) of each class.
-        options: The other options of `agop.prior.collect.CollectOptions`: nan, patches, layer, rank, output.
+        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output.
 
     Raises:
         InputError: Invalid options.
@@ -88,6 +90,7 @@ class AGOPTrainingHook:
         self._training = uuid.uuid4().hex[:16]  # from the operating system: no generator of the process is used
         self._collector = Collector(model, chosen)
         self._options = chosen.recorded() | {"every": every}
+        self._last = Sample()
 
     @property
     def count(self) -> int:
@@ -112,6 +115,7 @@ class AGOPTrainingHook:
             labels: Their classes (N,), needed with only_correct=True.
         """
         self._step(lambda: self._collector.add(self.model, images, labels))
+        self._keep(images)
 
     def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
         """Add a batch whose gradients for the predicted classes are already computed: a step without a pass.
@@ -119,6 +123,12 @@ class AGOPTrainingHook:
         Without its images, the AGOP has no `image_moments`.
         """
         self._step(lambda: self._collector.count(gradients, labels, images))
+        if images is not None:
+            self._keep(images)
+
+    def _keep(self, images: Tensor) -> None:
+        self._last = Sample()
+        self._last.add(images)
 
     def _weigh(self, weight: float) -> None:
         """Let the passes so far count by their distance, relative to that of later ones."""
@@ -141,8 +151,12 @@ class AGOPTrainingHook:
             except FileError as error:  # a full disk must not stop a training
                 warn(f"no snapshot at step {self.steps}, training continues: {error}")
 
-    def finalize(self) -> AGOP:
+    def finalize(self, tune: bool = True) -> AGOP:
         """The AGOP so far, of all ranks under torch.distributed, where every rank must call it. More steps may follow.
+
+        Args:
+            tune: Choose the exponent of `agop`'s factor *where* on the last batch, without masks. Not with several
+                ranks.
 
         Raises:
             NoSamplesError: No sample was counted.
@@ -155,7 +169,8 @@ class AGOPTrainingHook:
                 f"diag(M) may differ from that of all {self.steps} batches, of which every={AUTO!r} skips many "
                 f"({estimate}): train longer, or pass every=1, which takes more time"
             )
-        return self._agop(sums)
+        prior, alone = self._agop(sums), rank_and_world_size()[1] == 1
+        return choose_exponents(self.model, prior, self._last.images, progress=False) if tune and alone else prior
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""
