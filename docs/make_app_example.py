@@ -13,9 +13,9 @@ from torch.nn import functional
 from agop.app.example import FOLDER, NAMES, PRIOR, WEIGHTS
 from agop.bench.networks import CNN8by8
 from agop.bench.scenarios import Split, xai_tris
+from agop.collect.hook import AGOPTrainingHook
 from agop.io import write_atomically
 from agop.prior.agop import AGOP
-from agop.collect.hook import AGOPTrainingHook
 
 _EPOCHS, _BATCH = 40, 64
 _SHAPES, _CONFIDENT = ("T", "L"), 0.9
