@@ -192,13 +192,13 @@ class _WithoutClassMap(AGOPMethod):
 
 def toned(maps: Tensor, share: float) -> Tensor:
     """Maps a / (a + t), in the same order, in 0..1: t is the value above which this share of a map's mass lies."""
-    values = maps.flatten(1).double()
+    values = maps.flatten(1)
     ordered = values.sort(dim=1, descending=True).values
     mass = ordered.cumsum(dim=1)
     place = (mass < share * mass[:, -1:]).sum(dim=1, keepdim=True).clamp_max(values.shape[1] - 1)
     threshold = ordered.gather(1, place)
     toned = values / torch.where(threshold > 0, values + threshold, 1)
-    return toned.to(maps.dtype).reshape(maps.shape)
+    return toned.reshape(maps.shape)
 
 
 def _scaled(maps: Tensor) -> Tensor:
