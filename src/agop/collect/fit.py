@@ -154,7 +154,7 @@ def fit(
         sums = collector.total("the loader is empty: check the data set and the batch size")
     prior = AGOP.from_sums(sums, model, CHECKPOINT, chosen.recorded())
     alone = rank_and_world_size()[1] == 1
-    return choose_exponents(model, prior, sample.images, progress=progress) if tune and alone else prior
+    return choose_exponents(model, prior, torch.stack(sample.images), progress=progress) if tune and alone else prior
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.collect.fit import CollectKeywords, CollectOptions, Collector
-from agop.collect.tune import Sample
+from agop.collect.tune import SCORED
 from agop.collect.tune import tune as choose_exponents
 from agop.errors import FileError, InputError, warn
 from agop.model.probe import Gradients, check_model
@@ -90,7 +90,7 @@ class AGOPTrainingHook:
         self._training = uuid.uuid4().hex[:16]  # from the operating system: no generator of the process is used
         self._collector = Collector(model, chosen)
         self._options = chosen.recorded() | {"every": every}
-        self._last = Sample()
+        self._last: Tensor | None = None
 
     @property
     def count(self) -> int:
@@ -114,21 +114,14 @@ class AGOPTrainingHook:
             images: The images (N,C,H,W) that the model is trained on.
             labels: Their classes (N,), needed with only_correct=True.
         """
-        self._step(lambda: self._collector.add(self.model, images, labels))
-        self._keep(images)
+        self._step(lambda: self._collector.add(self.model, images, labels), images)
 
     def add(self, gradients: Gradients, labels: Any = None, images: Tensor | None = None) -> None:
         """Add a batch whose gradients for the predicted classes are already computed: a step without a pass.
 
         Without its images, the AGOP has no `image_moments`.
         """
-        self._step(lambda: self._collector.count(gradients, labels, images))
-        if images is not None:
-            self._keep(images)
-
-    def _keep(self, images: Tensor) -> None:
-        self._last = Sample()
-        self._last.add(images)
+        self._step(lambda: self._collector.count(gradients, labels, images), images)
 
     def _weigh(self, weight: float) -> None:
         """Let the passes so far count by their distance, relative to that of later ones."""
@@ -136,10 +129,11 @@ class AGOPTrainingHook:
         if self._convergence is not None:
             self._convergence.weigh(weight)
 
-    def _step(self, collect: Callable[[], None]) -> None:
+    def _step(self, collect: Callable[[], None], images: Tensor | None) -> None:
         with self._pace.call(self.steps) as due:
             if due:
                 collect()
+                self._last = None if images is None else images[:SCORED].detach().clone()
                 if self._convergence is not None:
                     self._convergence.add(self._collector.sums.total())
         self.steps += 1
@@ -155,7 +149,7 @@ class AGOPTrainingHook:
         """The AGOP so far, of all ranks under torch.distributed, where every rank must call it. More steps may follow.
 
         Args:
-            tune: Choose the exponent of `agop`'s factor *where* on the last batch, without masks. Not with several
+            tune: Choose the exponent of `agop`'s factor *where* on the last batch used, without masks. Not with several
                 ranks.
 
         Raises:
@@ -170,7 +164,9 @@ class AGOPTrainingHook:
                 f"({estimate}): train longer, or pass every=1, which takes more time"
             )
         prior, alone = self._agop(sums), rank_and_world_size()[1] == 1
-        return choose_exponents(self.model, prior, self._last.images, progress=False) if tune and alone else prior
+        if not tune or not alone or self._last is None:
+            return prior
+        return choose_exponents(self.model, prior, self._last, progress=False)
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""

@@ -11,7 +11,7 @@ from agop.metrics.faithfulness import srg
 from agop.prior.agop import AGOP, ENOUGH_SAMPLES
 from agop.processes import track
 
-# Images on which maps are scored. 64 at 64×64 take about 30 s with a ResNet-18 on two cores.
+# Images on which maps are scored.
 SCORED = 64
 EXPONENTS = (0, 1, 2, 4, 8)
 # Differences of fewer standard errors mean nothing: the larger exponent stays.
@@ -38,8 +38,8 @@ class Sample:
                 self.images[place] = image.detach().clone()
 
 
-def tune(model: nn.Module, prior: AGOP, images: list[Tensor], *, progress: bool = True) -> AGOP:
-    """The prior with the exponent of V that suits these images (C,H,W) of the training data.
+def tune(model: nn.Module, prior: AGOP, images: Tensor, *, progress: bool = True) -> AGOP:
+    """The prior with the exponent of V that suits these images (N,C,H,W) of the training data.
 
     It is the largest one whose SRG, insertion minus deletion with other images as the fill, is within 2 standard errors
     of the best. Nothing is chosen if *where* takes no part: for networks with feature maps of 14×14 or more, even
@@ -48,14 +48,14 @@ def tune(model: nn.Module, prior: AGOP, images: list[Tensor], *, progress: bool 
     """
     if len(images) < 2 or prior.count < ENOUGH_SAMPLES or prior.provenance.at_chance or prior.is_even:
         return prior
-    batch, output = torch.stack(images), prior.provenance.output
-    _, factors = explain(model, batch, AGOPMethod(where=1), prior, nan="skip", factors=True, output=output)
+    output = prior.provenance.output
+    _, factors = explain(model, images, AGOPMethod(where=1), prior, nan="skip", factors=True, output=output)
     if "where" not in factors:
         return prior
     places = factors.pop("where")
     rest = torch.stack(list(factors.values())).prod(dim=0)
     scores = {
-        exponent: srg(model, batch, rest * places**exponent, references=batch)
+        exponent: srg(model, images, rest * places**exponent, references=images)
         for exponent in track(EXPONENTS, "choosing factors", show=progress)
     }
     means = {exponent: float(values.nanmean()) for exponent, values in scores.items()}

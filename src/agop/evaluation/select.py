@@ -191,7 +191,7 @@ class Priors:
             halves.append(fit(model, list(zip(*parts, strict=True)), batch_size=rows, tune=False, **options))
         if prior is None:
             sample = images[:: -(-len(images) // SCORED)]
-            prior = tune(model, merge(halves), list(sample), progress=progress)
+            prior = tune(model, merge(halves), sample, progress=progress)
         return cls(prior, (halves[0], halves[1]))
 
 

@@ -28,7 +28,7 @@ from agop.model.layers import (
     map_size,
     named_layer,
     patch_outputs,
-)  # fmt: skip
+)
 from agop.model.outputs import CONTRAST
 from agop.model.probe import Probe, at_least_float32
 from agop.prior.agop import AGOP

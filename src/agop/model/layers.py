@@ -20,7 +20,7 @@ from agop.model.probe import (
     finite_or_nan,
     probing,
     split_batch,
-)  # fmt: skip
+)
 from agop.model.state import unwrapped
 
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
