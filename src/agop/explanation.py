@@ -12,7 +12,7 @@ from agop.errors import GradientError, InputError, PriorError, warn
 from agop.methods import Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
-from agop.model.outputs import Target, check_output, check_range, target_indices
+from agop.model.outputs import Forward, Output, OutputLike, Target, check_range, logit, output_for
 from agop.model.probe import check_images, probing, rows_for
 from agop.model.state import without_autocast
 from agop.prior.agop import AGOP
@@ -34,7 +34,8 @@ def explain(
     *,
     references: Tensor | None = ...,
     nan: str = ...,
-    output: str = ...,
+    output: OutputLike = ...,
+    forward: Forward | None = ...,
 ) -> Tensor: ...
 @overload
 def explain(
@@ -49,7 +50,8 @@ def explain(
     factors: bool,
     references: Tensor | None = ...,
     nan: str = ...,
-    output: str = ...,
+    output: OutputLike = ...,
+    forward: Forward | None = ...,
 ) -> tuple[Tensor, dict[str, Tensor]]: ...
 def explain(
     model: nn.Module,
@@ -62,14 +64,15 @@ def explain(
     *,
     references: Tensor | None = None,
     nan: str = "raise",
-    output: str = "predicted",
+    output: OutputLike = logit,
+    forward: Forward | None = None,
     factors: bool = False,
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
     """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
 
     Args:
-        model: A torch.nn.Module that returns logits. It is left exactly as it was.
-        images: Images (N,C,H,W), prepared as for the model.
+        model: A torch.nn.Module. It is left exactly as it was.
+        images: Images (N,C,H,W), prepared as for the model; for methods of gradients also volumes (N,C,D,H,W).
         method: A name of `agop.methods.names()`, also with options, or an agop.methods object.
         prior: The AGOP of the model, for methods that need one. `agop` needs one for networks with small feature maps.
         target: A class, one class per image, or None for the predicted class.
@@ -78,8 +81,9 @@ def explain(
         references: Other images (M,C,H,W), for example from the training data, for methods that start from them; by
             default those of the prior.
         nan: "raise", or "skip": an image whose map isn't finite gets a map of NaN and a warning.
-        output: "predicted": gradients of the target's logit. "contrast": of its log-odds, the logit minus the
-            log-sum-exp of the others.
+        output: What is explained: "logit" of the target, "log_odds" (the logit minus the log-sum-exp of the others),
+            "probability", one of `agop.outputs`, or a function from what the model returns to one number per image.
+        forward: A function from model and images to what the model returns, for models with further inputs.
         factors: Return the factors as well, for a method whose maps are made of factors, such as `agop`.
 
     Returns:
@@ -95,9 +99,8 @@ def explain(
         maps = agop.explain(model, images, prior=agop.fit(model, loader))  # any network
     """
     check_images(images)
-    check_output(output)
-    method = resolve_method(method, layer)
-    targets = target_indices(target, len(images))
+    output, method = output_for(output, forward), resolve_method(method, layer)
+    targets = output.targets(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     check_type(prior)
@@ -109,16 +112,16 @@ def explain(
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
         with without_autocast([images]):
-            return _check_finite(_check_maps(method, method.maps(job), images), nan)
+            return _check_finite(_check_maps(method, method.maps(job), images), nan, output)
     with probing(model, output) as probe:
         job = replace(job, given_probe=probe)
         method = method.prepared(job)
         if factors:
             by_part = [method.factors(part) for part in job.parts()]
             by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
-            return _check_finite(method.combined(by_name), nan), by_name
+            return _check_finite(method.combined(by_name), nan, output), by_name
         maps = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
-    return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan)
+    return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan, output)
 
 
 def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
@@ -174,7 +177,7 @@ def check_type(prior: object) -> None:
 
 
 def _check_prior(
-    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
+    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: Output
 ) -> None:
     if prior is None:
         raise PriorError(
@@ -189,16 +192,16 @@ def _check_prior(
             f"{provenance.classes} classes: it has learned nothing to show. Maps show what stands out in the "
             "image; check the weights and the preprocessing, or train longer"
         )
-    if provenance.output != output:
+    if provenance.output != output.name:
         warn(
-            f"the prior has gradients of output={provenance.output!r}, the maps are for output={output!r}: pass "
+            f"the prior has gradients of output={provenance.output!r}, the maps are for output={output.name!r}: pass "
             "the same output to fit and explain"
         )
-    if targets is not None and provenance.classes is not None:
+    if output.has_classes and targets is not None and provenance.classes is not None:
         check_range(targets, provenance.classes, "target")
 
 
-def _check_finite(maps: Tensor, nan: str) -> Tensor:
+def _check_finite(maps: Tensor, nan: str, output: Output) -> Tensor:
     """The maps. If one isn't finite: raise, or warn and set it to NaN."""
     if maps.stride(0) == 0 and bool(maps[0].isfinite().all()):  # one map for all images, as of agop-global
         return maps
@@ -206,12 +209,12 @@ def _check_finite(maps: Tensor, nan: str) -> Tensor:
     if not broken:
         return maps
     samples = ", ".join(map(str, broken[:5])) + (" …" if len(broken) > 5 else "")
+    found = f"NaN or infinite gradients of {output.name} for sample {samples} ({len(broken)} of {len(maps)})"
     if nan == "raise":
         raise GradientError(
-            f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): check these "
-            "images and the model's weights, or pass nan='skip' to get maps of NaN for them"
+            f"{found}: check these images and the model's weights, or pass nan='skip' to get maps of NaN for them"
         )
-    warn(f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): their maps are NaN")
+    warn(f"{found}: their maps are NaN")
     maps[broken] = torch.nan
     return maps
 

@@ -29,7 +29,7 @@ from agop.model.layers import (
     named_layer,
     patch_outputs,
 )
-from agop.model.outputs import CONTRAST
+from agop.model.outputs import log_odds
 from agop.model.probe import Probe, at_least_float32
 from agop.prior.agop import AGOP
 from agop.prior.matrices import square_root
@@ -176,7 +176,8 @@ class _LayersAndClassMap(AGOPMethod):
 
     def factors(self, job: Job) -> dict[str, Tensor]:
         layers = [named_layer(job.probe.model, layer)[1] for layer in (self.fine, self.layer) if layer is not None]
-        fine, last = feature_maps_of(job.probe, job.images, job.targets, layers, CONTRAST)
+        output = log_odds if job.probe.output.has_classes else job.probe.output
+        fine, last = feature_maps_of(job.probe, job.images, job.targets, layers, output)
         class_map = _scaled(GradCAM().coarse(last))
         class_map = torch.where(class_map.amax(dim=(1, 2), keepdim=True) == 0, 1, class_map)
         maps = {"layers": vector_norm(fine.gradients, dim=1), "class map": (class_map + _FLOOR).sqrt()}
@@ -432,6 +433,8 @@ def _added(values: Tensor, layer: nn.Conv2d, size: Sequence[int]) -> Tensor:
 def _class_patch_maps(job: Job, classes: Tensor, centred: bool = False) -> Tensor:
     """Patch maps (N,H,W), each by the patch matrix for its class (N,)."""
     layer, classes = _prior_layer(job), classes.to(job.images.device)
+    if job.prior.class_patch_matrices is None:
+        return patch_maps(job.probe, job.images, layer, _root(job.prior, None), centred=centred)
     present: list[int] = sorted(set(classes.tolist()))
     parts = [
         patch_maps(job.probe, job.images[classes == index], layer, _root(job.prior, index), centred=centred)

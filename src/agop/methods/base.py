@@ -36,6 +36,7 @@ registry: Registry[type[Method]] = Registry("method", first=FIRST)
 class Job:
     """Images (N,C,H,W) to explain for targets (N,), or for the predicted classes if None.
 
+    For an output without classes, targets are the numbers of the images in the call of `explain`.
     `explain` makes the job: it sets the prior of a method with needs_prior, the probe of a method with needs_model, and
     the references of a method with needs_references.
 

@@ -41,13 +41,16 @@ Raises:
 _OF_A_MODEL = """
 
 Args:
-    model: A torch.nn.Module that returns logits.
-    images: Images (N,C,H,W).
-    maps: Maps (N,H,W).
+    model: A torch.nn.Module.
+    images: Images (N,C,H,W), or volumes (N,C,D,H,W).
+    maps: Maps (N,H,W). Of a map with signs, the positive part counts.
     target: A class, one class per image, or None for the predicted class.
     steps: Number of steps of nearly equal size, at most one per pixel.
     fill: Value of a changed pixel.
     batch_size: The most images per forward pass.
+    output: As in `explain`. Outputs with classes are followed by the target's probability. Another output, if it is no
+        probability, is divided by its absolute value on the whole image; the scores may then be outside of 0 to 1.
+    forward: As in `explain`.
 
 Returns:
     Scores (N,), NaN where undefined.
@@ -83,10 +86,9 @@ class Metric:
     needs_model: bool = False
     extra: str | None = None
 
-    @property
-    def takes_references(self) -> bool:
-        """True if it has an option `references`: other images, for example from the training data."""
-        return "references" in signature(self.function).parameters
+    def takes(self, option: str) -> bool:
+        """True if it has an option of this name: references, output."""
+        return option in signature(self.function).parameters
 
     def described(self, steps: int | None = None) -> dict[str, Any]:
         """The metric's entry in a report. The values of options replace their names in its description."""

@@ -64,8 +64,8 @@ def _statistic(prior: AGOP) -> str:
     how = f", {prior.provenance.kind}" if prior.provenance.kind else ""
     how = how.replace("training-accumulated", "collected during training")
     steps = "" if prior.provenance.steps is None else f" ({prior.provenance.steps:,} steps)"
-    contrast = ", gradients of the contrast" if prior.provenance.output == "contrast" else ""
-    return f"diag(M) of {shape} input values{classes}{how}{steps}{contrast}"
+    output = "" if prior.provenance.output == "logit" else f", gradients of {prior.provenance.output}"
+    return f"diag(M) of {shape} input values{classes}{how}{steps}{output}"
 
 
 def _tuned_text(prior: AGOP) -> str:
