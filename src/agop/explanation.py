@@ -36,6 +36,7 @@ def explain(
     nan: str = ...,
     output: OutputLike = ...,
     forward: Forward | None = ...,
+    signed: bool = ...,
 ) -> Tensor: ...
 @overload
 def explain(
@@ -67,8 +68,9 @@ def explain(
     output: OutputLike = logit,
     forward: Forward | None = None,
     factors: bool = False,
+    signed: bool = False,
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-    """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
+    """Maps (N,H,W) of images (N,C,H,W), on the images' device: non-negative, unless `signed`.
 
     Args:
         model: A torch.nn.Module. It is left exactly as it was.
@@ -85,6 +87,8 @@ def explain(
             "probability", one of `agop.outputs`, or a function from what the model returns to one number per image.
         forward: A function from model and images to what the model returns, for models with further inputs.
         factors: Return the factors as well, for a method whose maps are made of factors, such as `agop`.
+        signed: Keep signs: a map is the sum of an attribution over channels, positive where a pixel raises the output.
+            For methods with such an attribution.
 
     Returns:
         The maps; with factors=True, the maps and a dict of their factors (N,H,W) by name.
@@ -109,10 +113,18 @@ def explain(
         _check_prior(method, prior, model, images, targets, output)
     if method.needs_references and not (without_prior and references is None):
         references = references_for(method.name, references, prior, images)
+    if images.ndim > 4 and method.needs_images:
+        raise InputError(
+            f"{method.name} is for images (N,C,H,W), these are volumes {tuple(images.shape)}: use a method of "
+            "gradients, such as integrated-gradients, expected-gradients or agop-weighted"
+        )
+    if factors and signed:
+        raise InputError("factors have no signs: pass factors=True or signed=True")
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
         with without_autocast([images]):
-            return _check_finite(_check_maps(method, method.maps(job), images), nan, output)
+            own = method.signed_maps(job) if signed else method.maps(job)
+            return _check_finite(_check_maps(method, own, images, signed), nan, output)
     with probing(model, output) as probe:
         job = replace(job, given_probe=probe)
         method = method.prepared(job)
@@ -120,17 +132,18 @@ def explain(
             by_part = [method.factors(part) for part in job.parts()]
             by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
             return _check_finite(method.combined(by_name), nan, output), by_name
-        maps = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
+        compute = method.signed_maps if signed else method.maps
+        maps = [_check_maps(method, compute(part), part.images, signed) for part in job.parts()]
     return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan, output)
 
 
-def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
-    """The maps on the images' device. Raises unless they are a non-negative tensor (N,H,W)."""
+def _check_maps(method: Method, maps: Any, images: Tensor, signed: bool) -> Tensor:
+    """The maps on the images' device. Raises unless they are a tensor (N,H,W), non-negative unless signed."""
     shape = (len(images), *images.shape[2:])
     valid = isinstance(maps, Tensor) and maps.shape == shape
     if valid:
         distinct = maps[:1] if maps.stride(0) == 0 else maps  # one map for all images, as of agop-global
-        valid = not bool((distinct < 0).any())
+        valid = signed or not bool((distinct < 0).any())
     if not valid:
         result = f"a {type(maps).__name__}"
         if isinstance(maps, Tensor):
@@ -238,7 +251,7 @@ def _check_references(references: Any, images: Tensor) -> None:
     if not isinstance(references, Tensor):
         raise InputError(f"references are a {type(references).__name__}: give a torch tensor (M,C,H,W)")
     shape, expected = tuple(references.shape), tuple(images.shape[1:])
-    if references.ndim != 4 or not len(references) or shape[1:] != expected:
+    if references.ndim != images.ndim or not len(references) or shape[1:] != expected:
         raise InputError(f"references have shape {shape}, images {tuple(images.shape)}: give (M, {str(expected)[1:]}")
     if not references.is_floating_point():
         raise InputError(f"references are {references.dtype}, images {images.dtype}: convert and scale them alike")

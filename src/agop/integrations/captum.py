@@ -25,7 +25,7 @@ from agop.errors import (
     UnknownNameError,
     warn,
 )
-from agop.methods.base import Job, Method, sum_channels, takes_layer
+from agop.methods.base import Job, Method, signed_sum, sum_channels, takes_layer
 from agop.model.layers import CONVOLUTIONS, Layer, as_grid, last_layer, layer_for, output_of, prefix_tokens
 from agop.model.logits import is_bypassed, logits_of
 from agop.model.outputs import Target, numbers, target_indices
@@ -281,6 +281,13 @@ class CaptumMethod(Method):
         return self
 
     def maps(self, job: Job) -> Tensor:
+        return self._maps(job, sum_channels)
+
+    def signed_maps(self, job: Job) -> Tensor:
+        return self._maps(job, signed_sum)
+
+    def _maps(self, job: Job, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """The maps; `reduce` sums over channels."""
         images = job.probe.placed(job.images)
         targets = job.probe.checked(job.targets, job.probe.logits(images, job.targets))
         options = self._options(images)
@@ -297,7 +304,7 @@ class CaptumMethod(Method):
                     warnings.simplefilter("ignore", UserWarning)
                     result = explainer.attribute(part.requires_grad_(), **arguments)
                 result = result[0] if isinstance(result, tuple) else result
-                parts.append(self._reduced(result.detach(), part, job.probe))
+                parts.append(self._reduced(result.detach(), part, job.probe, reduce))
         except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
             raise
         except Exception as error:  # Captum asserts, and passes on what a model's layers raise
@@ -389,15 +396,16 @@ class CaptumMethod(Method):
         if overridden == [nn.ReLU] and not by_modules:
             warn(f"{self.name} is the plain gradient: the model has no nn.ReLU, which is what Captum overrides")
 
-    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Maps (N,H,W) at the size of the images."""
-        return sum_channels(attribution)
+        return reduce(attribution)
 
 
 @dataclass(frozen=True)
 class CaptumLayerMethod(CaptumMethod):
     """A Captum attribution at a layer, by default GradCAM's. Its maps are scaled bilinearly to the images' size."""
 
+    needs_images: ClassVar[bool] = True
     layer: Layer = None
 
     def prepared(self, job: Job) -> CaptumLayerMethod:
@@ -416,12 +424,12 @@ class CaptumLayerMethod(CaptumMethod):
         super().prepared(job)
         return replace(self, layer=layer)
 
-    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         if self.attribution == "GuidedGradCam":  # takes a layer but attributes the input
-            return super()._reduced(attribution, images, probe)
+            return super()._reduced(attribution, images, probe, reduce)
         size, prefix = images.shape[-2:], prefix_tokens(probe.model)
         first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in _CHANNELS_FIRST
-        coarse = sum_channels(as_grid(attribution, len(images), size, prefix, channels_first=first))
+        coarse = reduce(as_grid(attribution, len(images), size, prefix, channels_first=first))
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
@@ -437,11 +445,11 @@ def _option_names(attribution: str) -> list[str]:
 
 def _patches(images: Tensor) -> Tensor:
     """Feature mask (1,C,H,W): a grid of at most 8×8 patches, numbered from 0, the same in all channels."""
-    rows, columns = (
-        torch.arange(side, device=images.device) * min(_PATCHES, side) // side for side in images.shape[2:]
-    )
-    grid = rows[:, None] * (int(columns.max()) + 1) + columns
-    return grid.expand(1, images.shape[1], -1, -1).contiguous()
+    grid = torch.zeros((), dtype=torch.long, device=images.device)
+    for side in images.shape[2:]:
+        places = torch.arange(side, device=images.device) * min(_PATCHES, side) // side
+        grid = grid[..., None] * min(_PATCHES, side) + places
+    return grid.expand(1, images.shape[1], *grid.shape).contiguous()
 
 
 def _rows_per_image(name: str, options: dict[str, Any]) -> int:

@@ -12,7 +12,7 @@ from torch.linalg import vector_norm
 from torch.nn import functional
 
 from agop.errors import InputError, LayerError, PriorError
-from agop.methods.base import Job, Method, edges, sum_channels
+from agop.methods.base import Job, Method, SignedMethod, edges, sum_channels
 from agop.methods.cam import GradCAM, NormGrad, upsampled
 from agop.methods.gradients import ReferenceMethod, Vanilla
 from agop.model.layers import (
@@ -204,7 +204,7 @@ def toned(maps: Tensor, share: float) -> Tensor:
 
 def _scaled(maps: Tensor) -> Tensor:
     """Maps divided by their maximum; maps of zeros as they are."""
-    largest = maps.amax(dim=(1, 2), keepdim=True)
+    largest = maps.flatten(1).amax(dim=1).reshape(-1, *[1] * (maps.ndim - 1))
     return maps / torch.where(largest > 0, largest, 1)
 
 
@@ -299,7 +299,7 @@ class AGOPGlobal(Method):
         saliency, limits = job.prior.map, torch.finfo(torch.float32)
         if not limits.tiny / limits.eps < float(saliency.max()) < limits.max:  # as squares of tiny gradients
             saliency = saliency / saliency.max()
-        return saliency.to(torch.float32).expand(len(job.images), -1, -1)
+        return saliency.to(torch.float32).expand(len(job.images), *saliency.shape)
 
 
 @dataclass(frozen=True)
@@ -339,6 +339,7 @@ class AGOPPatch(Method):
     """
 
     name: ClassVar[str] = "agop-patch"
+    needs_images: ClassVar[bool] = True
     needs_prior: ClassVar[bool] = True
     prior_parts: ClassVar[tuple[str, ...]] = ("patch_matrix",)
 
@@ -368,14 +369,37 @@ class AGOPSubspace(Method):
     prior_parts: ClassVar[tuple[str, ...]] = ("sketch",)
 
     def maps(self, job: Job) -> Tensor:
-        gradients = job.gradients()
-        gradients = gradients.to(at_least_float32(gradients.dtype))
-        # Scaled by max diag(M): products of small gradients would underflow in float32.
-        scale = job.prior.diagonal.max()
-        residual = (job.prior.residual / scale).to(gradients)
-        rows = (job.prior.sketch_rows / (scale * job.prior.count).sqrt()).to(gradients).flatten(1)
-        projected = (gradients.flatten(1) @ rows.T) @ rows
-        return sum_channels(projected.reshape(gradients.shape) + residual * gradients)
+        gradients, projected, scale = _projected(job)
+        return sum_channels(projected + (job.prior.residual / scale).to(gradients) * gradients)
+
+
+@dataclass(frozen=True)
+class AGOPIxG(SignedMethod):
+    """The image times the gradient multiplied by M's approximation of rank K: Σ_channels |x · (M_K ∂f/∂x)|.
+
+    M_K = BᵀB/n, with the K rows of the prior's sketch B. The map is scaled by max diag(M).
+    Katakam, "AGOP-IxG", 2026 (arXiv 2605.15700).
+
+    Example:
+        maps = agop.explain(model, images, "agop-ixg", agop.fit(model, loader, rank=32))
+    """
+
+    name: ClassVar[str] = "agop-ixg"
+    needs_prior: ClassVar[bool] = True
+    prior_parts: ClassVar[tuple[str, ...]] = ("sketch",)
+
+    def attribution(self, job: Job) -> Tensor:
+        return job.probe.placed(job.images) * _projected(job)[1]
+
+
+def _projected(job: Job) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients g (N,C,H,W), BᵀB g / n of the sketch B, divided by max diag(M), and max diag(M)."""
+    gradients = job.gradients()
+    gradients = gradients.to(at_least_float32(gradients.dtype))
+    # Scaled by max diag(M): products of small gradients would underflow in float32.
+    scale = job.prior.diagonal.max()
+    rows = (job.prior.sketch_rows / (scale * job.prior.count).sqrt()).to(gradients).flatten(1)
+    return gradients, ((gradients.flatten(1) @ rows.T) @ rows).reshape(gradients.shape), scale
 
 
 def patch_maps(

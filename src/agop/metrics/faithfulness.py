@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import InputError
-from agop.metrics.base import MOST_STEPS, defined, metric
+from agop.metrics.base import MOST_STEPS, defined, metric, positive_part
 from agop.model.outputs import Forward, Output, OutputLike, Target, logit, numbers, output_for, probability
 from agop.model.probe import check_images, probing, rows_for
 
@@ -118,7 +118,7 @@ def _areas(
     the value `fill`, a number or (N,C,H,W). An output that is no probability is divided by its size on the whole image.
     """
     check_images(images)
-    maps = torch.as_tensor(maps)
+    maps = positive_part(torch.as_tensor(maps))
     if maps.shape != (len(images), *images.shape[2:]):
         raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
     pixels = maps[0].numel()
@@ -143,7 +143,7 @@ def _areas(
             scale = 1 if output.has_classes or output.is_probability else whole[:, 0].abs().cpu().double()
             # As many cuts share a pass as `rows` allows.
             for some in torch.split(cuts.to(placed.device), max(1, rows // len(placed))):
-                changed = own_ranks < some.reshape(-1, 1, 1, 1, 1)
+                changed = own_ranks < some.reshape(-1, *[1] * placed.ndim)
                 batch = torch.where(changed == inserting, placed, filled).flatten(0, 1)
                 repeated = classes.repeat(len(some))
                 followed = probability if output.has_classes else output
