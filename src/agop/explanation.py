@@ -102,7 +102,7 @@ def explain(
         maps = agop.explain(model, images)  # a network for photographs
         maps = agop.explain(model, images, prior=agop.fit(model, loader))  # any network
     """
-    check_images(images)
+    check_images(images, volumes=True)
     output, method = output_for(output, forward), resolve_method(method, layer)
     targets = output.targets(target, len(images))
     if nan not in ("raise", "skip"):

@@ -166,7 +166,7 @@ def fit(
             prepared: nn.Module | None = None
             for batch in track(loader, "agop", show=progress):
                 images, labels = images_and_labels(batch)
-                check_images(images)
+                check_images(images, volumes=True)
                 rows = rows_for(images, batch_size, model)
                 if prepared is None:
                     prepared = prepare_if_equal(model, images[:1], rows, chosen.explained)
@@ -210,7 +210,7 @@ class Collector:
 
     def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
         """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
-        check_images(images)
+        check_images(images, volumes=True)
         truth = self._truth(labels, len(images))
         with probing(model, self.options.explained) as probe:
             parts = [

@@ -18,6 +18,7 @@ from agop.methods.base import missing_layer
 from agop.methods.controls import FIXED_MAPS
 from agop.model.layers import Layer
 from agop.model.outputs import Forward, Output, OutputLike, Target, labels_for, logit, output_for
+from agop.model.probe import check_images
 from agop.prior.agop import AGOP
 from agop.report.folder import spread
 
@@ -81,6 +82,7 @@ def evaluate(
         result = agop.evaluate(model, images, masks, ["agop", "gradcam"], prior)
         print(result)
     """
+    check_images(images)
     output = output_for(output, forward)
     entries = entries_that_run(methods, prior, references, images, layer)
     names = [metrics] if isinstance(metrics, str) else all_metrics.default_names() if metrics is None else metrics

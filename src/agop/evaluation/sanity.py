@@ -124,7 +124,7 @@ def sanity(
     Example:
         print(agop.sanity(model, images, "gradcam"))
     """
-    check_images(images)
+    check_images(images, volumes=True)
     if steps is not None and steps < 1:
         raise InputError(f"steps is {steps}: give a positive number, or None for one step per layer")
     model, output = unwrapped(model), output_for(output, forward)

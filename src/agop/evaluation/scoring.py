@@ -85,29 +85,12 @@ def score(
     """
     targets, waiting, paths = output.targets(target, len(images)), dict(entries), dict[str, Path]()
     if keep is not None:
-        outputs = all_logits(
-            model, images[list(shown)], 1, output.rows(torch.tensor(shown))
-        )  # they change with the model's code, not with the batches
-        data = [
-            fingerprint(model),
-            *output.each.values(),
-            outputs,
-            images,
-            targets,
-            references,
-            *masks,
-            *masks.values(),
-            [*shown],
-        ]
-        shared = _digest(
-            *data,
-            *map(_source, (*(m.function for m in metrics), output.function, output.forward)),
-            signed,
-            steps,
-            output.name,
-            nan,
-            versions(),
-        )
+        # The outputs change with the model's code, not with the batches.
+        outputs = all_logits(model, images[list(shown)], 1, output.rows(torch.tensor(shown)))
+        data = [fingerprint(model), outputs, images, targets, references, *masks, *masks.values(), [*shown]]
+        sources = [_source(item) for item in (*(m.function for m in metrics), output.function, output.forward)]
+        explained = (output.name, *output.each.values())
+        shared = _digest(*data, *sources, signed, steps, explained, nan, versions())
         for name, entry in waiting.items():
             layer = entry.layer and named_layer(unwrapped(model), entry.layer)[0]
             own = [_source(type(entry.method)), *vars(entry.method).items(), entry.references_from_prior, layer]

@@ -107,7 +107,7 @@ def select(
         >>> print(selection.recommendation)
     """
     check_model(model)
-    check_images(images)
+    check_images(images, volumes=True)
     by_name = None if methods is None else methods_by_name(methods)
     if count is not None and count < 2:
         raise InputError(f"count is {count}: give at least 2 images to score, or None")

@@ -378,7 +378,7 @@ class AGOPIxG(SignedMethod):
     """The image times the gradient multiplied by M's approximation of rank K: Σ_channels |x · (M_K ∂f/∂x)|.
 
     M_K = BᵀB/n, with the K rows of the prior's sketch B. The map is scaled by max diag(M).
-    Katakam, "AGOP-IxG", 2026 (arXiv 2605.15700).
+    Katakam, arXiv 2605.15700, where it is for tables.
 
     Example:
         maps = agop.explain(model, images, "agop-ixg", agop.fit(model, loader, rank=32))

@@ -89,6 +89,7 @@ def srg(
     """
     generator, output = torch.Generator("cpu").manual_seed(seed), output_for(output, forward)
     steps = min(_SRG_STEPS, images[0, 0].numel()) if steps is None else steps
+    maps = positive_part(torch.as_tensor(maps))
     gains = []
     for _ in range(draws if fill is None else 1):
         filling = _fill(images, references, generator) if fill is None else fill
@@ -117,7 +118,7 @@ def _areas(
     pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels. A changed pixel gets
     the value `fill`, a number or (N,C,H,W). An output that is no probability is divided by its size on the whole image.
     """
-    check_images(images)
+    check_images(images, volumes=True)
     maps = positive_part(torch.as_tensor(maps))
     if maps.shape != (len(images), *images.shape[2:]):
         raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
@@ -140,7 +141,8 @@ def _areas(
             own_targets = None if targets is None else targets[part]
             whole = probe.logits(placed, own_targets)
             classes, curve = probe.checked(own_targets, whole), []
-            scale = 1 if output.has_classes or output.is_probability else whole[:, 0].abs().cpu().double()
+            size = whole[:, 0].abs().cpu().double()
+            scale = 1 if output.has_classes or output.is_probability else torch.where(size > 0, size, torch.nan)
             # As many cuts share a pass as `rows` allows.
             for some in torch.split(cuts.to(placed.device), max(1, rows // len(placed))):
                 changed = own_ranks < some.reshape(-1, *[1] * placed.ndim)

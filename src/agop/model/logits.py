@@ -57,8 +57,9 @@ def logits_of(returned: Any, samples: int) -> Tensor:
     if logits.ndim < 2 or len(logits) != samples or math.prod(logits.shape[1:]) != logits.shape[1]:
         hint = "; for another model pass output=, for example output=agop.outputs."
         example = {3: "detection()", 4: "segment(class_index=0)", 5: "segment(class_index=0)"}.get(logits.ndim)
+        place = f" in a dict with keys {list(returned)}" if isinstance(returned, Mapping) else ""
         raise ModelError(
-            f"the model returned logits of shape {tuple(logits.shape)} for {samples} images: "
+            f"the model returned logits of shape {tuple(logits.shape)}{place} for {samples} images: "
             f"a classifier returns ({samples}, classes)" + (hint + example if example else "")
         )
     return logits.flatten(1)

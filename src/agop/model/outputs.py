@@ -21,7 +21,7 @@ Target = SupportsIndex | Sequence[int] | Tensor | None
 Forward = Callable[[nn.Module, Tensor], Any]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Output:
     """One number per image of what a model returns: what gradients, maps and scores are about.
 
@@ -52,6 +52,9 @@ class Output:
         """The label with the options, as an AGOP file records it: "segment(class_index=3)"."""
         options = ", ".join(f"{name}={_short(value)}" for name, value in self.options.items() if value is not None)
         return f"{self.label}({options})" if options else self.label
+
+    def __repr__(self) -> str:
+        return self.name
 
     def rows(self, index: Tensor | slice) -> Output:
         """The output for some of the images of a call."""
@@ -123,7 +126,7 @@ def _value(returned: Any, index: int | None) -> Tensor:
     if numbers.ndim <= 1 and index is None:
         return numbers
     count = numbers.shape[-1]
-    if numbers.ndim != 2 or (index is None and count > 1) or not -count <= (index or 0) < count:
+    if numbers.ndim != 2 or (index is None and count > 1) or not 0 <= (index or 0) < count:
         raise ModelError(
             f"value(index={index}) of a tensor {tuple(numbers.shape)}: give an index from 0 to {count - 1}"
         )
@@ -188,15 +191,14 @@ def _detection(returned: Any, class_index: int | None, box: Tensor | None = None
     if isinstance(returned, (list, tuple)) and returned and all(isinstance(part, Mapping) for part in returned):
         numbers = []
         for number, part in enumerate(returned):
-            own = (
-                torch.ones_like(part["labels"], dtype=torch.bool)
-                if class_index is None
-                else part["labels"] == class_index
-            )
+            own = part["labels"] == (part["labels"] if class_index is None else class_index)
             corners = box[number] if box is not None and box.ndim > 1 else box
             numbers.append(_best(part["scores"][own][None], part["boxes"][own][None], corners))
         return torch.cat(numbers)
     logits, boxes = tensor_in(returned, "logits", "pred_logits"), tensor_in(returned, "pred_boxes")
+    if isinstance(returned, tuple) and len(returned) > 1 and logits is not None:  # DETR's without a dict
+        second = returned[1]
+        boxes = second if isinstance(second, Tensor) and second.shape == (*logits.shape[:2], 4) else logits
     if logits is None or boxes is None or logits.ndim != 3 or boxes.ndim != 3:
         raise ModelError(f"no detections in the model's output, {described(returned)}")
     boxes, scores = (logits[:, :4].mT, logits[:, 4:].mT) if logits is boxes else (boxes, logits.softmax(-1)[..., :-1])
@@ -261,7 +263,8 @@ def _short(option: Any) -> str:
     """An option in a name: a tensor as a digest."""
     if not isinstance(option, Tensor):
         return repr(option)
-    return f"tensor {hashlib.sha256(option.detach().cpu().contiguous().numpy().tobytes()).hexdigest()[:6]}"
+    content = option.detach().cpu().flatten().view(torch.uint8).numpy()
+    return f"tensor {hashlib.sha256(content.data).hexdigest()[:6]}"
 
 
 def probabilities(logits: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ def input_gradients(
         >>> gradients = agop.input_gradients(model, images)
         >>> gradients.values.shape == images.shape
     """
-    check_images(images)
+    check_images(images, volumes=True)
     output = output_for(output, forward)
     with probing(model, output) as probe:
         return probe.gradients(images, output.targets(targets, len(images)))
@@ -341,13 +341,13 @@ def check_model(model: Any) -> None:
         raise InputError(f"model is a {type(model).__name__}: give a torch.nn.Module")
 
 
-def check_images(images: Any) -> None:
-    """Raise unless images are a non-empty floating-point batch (N,C,H,W), or volumes (N,C,D,H,W)."""
+def check_images(images: Any, *, volumes: bool = False) -> None:
+    """Raise unless images are a non-empty floating-point batch (N,C,H,W), or if allowed volumes (N,C,D,H,W)."""
     if not isinstance(images, Tensor):
         raise InputError(f"images are a {type(images).__name__}: give a torch tensor (N,C,H,W)")
-    if images.ndim not in (4, 5):
-        hint = " (for one image, images[None])" if images.ndim == 3 else ""
-        raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}, or volumes (N,C,D,H,W)")
+    if images.ndim != 4 and not (volumes and images.ndim == 5):
+        hint = " (for one image, images[None])" if images.ndim == 3 else ", or volumes (N,C,D,H,W)" if volumes else ""
+        raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}")
     if not images.is_floating_point():
         raise InputError(
             f"images are {images.dtype}: convert and scale them as in training, for example images.float() / 255"

@@ -174,8 +174,8 @@ class Part:
 
     @classmethod
     def of(cls, label: str, samples: int, diagonal: Tensor) -> Part:
-        """The part with this diag(M) (C,H,W)."""
-        saliency = diagonal.sum(dim=0)
+        """The part with this diag(M) (C,H,W); that of volumes is summed over their depth."""
+        saliency = diagonal.flatten(0, -3).sum(dim=0)
         return cls(label, samples, saliency, concentration(saliency))
 
 

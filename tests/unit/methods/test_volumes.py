@@ -63,6 +63,10 @@ def test_agop_and_every_other_method_have_maps_of_several_slices():
     prior = agop.fit(model, [volumes], False, progress=False, rank=3)
     assert prior.diagonal.shape == (2, 5, 7, 6)
     assert "5×7×6" in repr(prior)
+    assert "2×5×7×6 input values" in prior._repr_html_()
+    assert agop.sanity(model, volumes, "vanilla").correlations.shape[1] == 6
+    with pytest.raises(InputError, match=r"images have shape .6, 2, 5, 7, 6.: give .N,C,H,W."):
+        agop.evaluate(model, volumes, volumes[:, 0] > 0)
     for method in (*METHODS, *CAPTUM):
         maps = agop.explain(model, volumes, method, prior)
         assert maps.shape == (6, 5, 7, 6)

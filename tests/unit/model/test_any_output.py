@@ -125,7 +125,12 @@ def test_gradients_are_those_of_the_number_image_by_image(name):
     torch.testing.assert_close(gradients.logits[:, 0], expected.detach(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [detr, torchvision], ids=["DETR", "torchvision"])
+def detr_tuple(maps):
+    found = detr(maps)
+    return found.logits, found.pred_boxes, "features"
+
+
+@pytest.mark.parametrize("kind", [detr, detr_tuple, torchvision], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("options", [{}, {"class_index": 2}, {"box": CORNERS}, {"box": CORNERS[1], "class_index": 1}])
 def test_all_kinds_of_detectors_give_the_same_scores(kind, options):
     if kind is torchvision and len(options) == 2:
@@ -224,6 +229,11 @@ def test_deletion_insertion_and_srg_follow_the_number(name):
         torch.testing.assert_close(areas[metric], torch.stack(expected), rtol=1e-3, atol=1e-4)
     gains = agop.metrics.srg(model, images, maps, steps=8, fill=0.0, output=output)
     torch.testing.assert_close(gains, areas["insertion"] - areas["deletion"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_score_relative_to_0_is_undefined():
+    zero = outputs.Output("zero", lambda returned: returned["out"].mean((1, 2, 3)) * 0)
+    assert agop.metrics.deletion(dense(), zoo.images(), torch.rand(5, 12, 12), output=zero).isnan().all()
 
 
 def test_a_score_of_a_detector_is_followed_as_it_is():
