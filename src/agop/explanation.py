@@ -133,8 +133,8 @@ def _warn_if_alike(maps: Tensor, images: Tensor) -> None:
     correlation = float(torch.corrcoef(maps.flatten(1).float()).nanmean())
     if correlation > _ALIKE:
         warn(
-            f"the maps of these {len(maps)} images hardly differ (mean correlation {correlation:.2f}): they show where "
-            "the model looks in all images, not what it sees in each; the method agop:where=0 leaves the prior's "
+            f"the maps of these {len(maps)} images hardly differ (mean correlation {correlation:.2f}): right if what "
+            "decides is at the same place in all images; else use the method agop:where=0, which leaves the prior's "
             "diagonal out"
         )
 

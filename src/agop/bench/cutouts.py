@@ -33,14 +33,14 @@ from agop.tables import Table
 # The paper's methods, with which `agop` is compared.
 PAPER = ("vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++", "agop-local", "agop-weighted",
          "agop-global")  # fmt: skip
-_OURS = ("agop", "agop-layer", "layercam", "normgrad", "random", "sobel", "centre")
+_OURS = ("agop", "agop-layer", "layercam", "normgrad", "random", "sobel")
 METRICS = ("average_precision", "pointing_game", "iou", "energy")
 ONE, TWO, BOTH, SHARE = "one object", "two objects", "both objects", "share"
 # Longest side of an object, as a share of the image's side: one object, and one of two.
 _SIDES, _SIDES_OF_TWO = (0.3, 0.7), (0.3, 0.5)
 # The classes of two objects are among that many most probable ones.
 _TOP = 3
-_MOST_PHOTOS, _BATCH, _ROUNDS = 1000, 32, 20
+_MOST_PHOTOS, _BATCH, _ROUNDS, _ROUNDS_OF_TWO = 1000, 32, 20, 100
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def draw_one(model: nn.Module, objects: Sequence[Cutout], photos: NDArray[np.uin
 def draw_two(model: nn.Module, objects: Sequence[Cutout], photos: NDArray[np.uint8], spec: CutoutsSpec) -> list[Scene]:
     """Up to `pairs` scenes of two objects of different classes, both among the network's first classes."""
     random, kept = np.random.default_rng([spec.seed, 2]), list[Scene]()
-    for _ in track(range(_ROUNDS), "pasting pairs"):
+    for _ in track(range(_ROUNDS_OF_TWO), "pasting pairs"):
         drawn = [[objects[i] for i in random.choice(len(objects), 2, replace=False)] for _ in range(2 * _BATCH)]
         drawn = [pair for pair in drawn if not pair[0].classes & pair[1].classes]
         if len(kept) < spec.pairs and drawn:
