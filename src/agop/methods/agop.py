@@ -35,6 +35,9 @@ from agop.prior.agop import AGOP
 from agop.prior.matrices import square_root
 
 WHAT = ("patch-matrix", "activation-norm", "sobel", "mean-difference")
+# Sizes of the image that a network for photographs sees, relative to its own. On cut-outs with two networks, twice the
+# size made the map of layers × class map sharper (AP .88 to .92), and both together told two objects apart best.
+_SCALES = (1, 2)
 # Where the class map is 0, the other factors still order the pixels.
 _FLOOR = 1e-6
 # A larger exponent of V makes a map of few pixels: all exponents are divided so that V has this one.
@@ -107,8 +110,7 @@ class AGOPMethod(ReferenceMethod):
         fine = fine_layer(job.probe, image)
         if fine is not None:
             layer = named_layer(job.probe.model, self.layer or default_layer(job.probe, image))[1]
-            scales = _scales(job.probe, image)
-            return _LayersAndClassMap(**vars(replace(self, layer=layer)), fine=fine, scales=scales)
+            return _LayersAndClassMap(**vars(replace(self, layer=layer)), fine=fine)
         if job.given_prior is None:
             raise PriorError(
                 f"{self.name} needs a prior for this model, whose feature maps are smaller than {FINE}×{FINE}: create "
@@ -172,39 +174,33 @@ class AGOPMethod(ReferenceMethod):
 
 @dataclass(frozen=True)
 class _LayersAndClassMap(AGOPMethod):
-    """The method for a model with fine feature maps: layers × class map, at each of the scales."""
+    """The method for a model with fine feature maps: layers × class map, at two sizes of the image."""
 
     fine: Layer = None
-    scales: tuple[int, ...] = (1,)
 
     def factors(self, job: Job) -> dict[str, Tensor]:
         layers = [named_layer(job.probe.model, layer)[1] for layer in (self.fine, self.layer) if layer is not None]
         classes = job.classes
-        factors = dict.fromkeys(("layers", "class map"), torch.ones(()))
-        for scale in self.scales:
+        factors: dict[str, list[Tensor]] = {"layers": [], "class map": []}
+        for scale in _SCALES:
             parts = split_batch(max(1, job.rows // scale**2), enlarged(job.images, scale), classes)
-            both = [feature_maps_of(job.probe, *part, layers, CONTRAST) for part in parts]
+            try:
+                both = [feature_maps_of(job.probe, *part, layers, CONTRAST) for part in parts]
+            except (ModelError, ValueError):
+                if scale == 1:
+                    raise
+                break  # a model for images of one size
             norms = torch.cat([vector_norm(fine.gradients, dim=1) for fine, _ in both])
             class_map = _scaled(torch.cat([GradCAM().coarse(last) for _, last in both]))
             class_map = torch.where(class_map.amax(dim=(1, 2), keepdim=True) == 0, 1, class_map) + _FLOOR
             for name, coarse in {"layers": norms, "class map": class_map.sqrt()}.items():
-                own = _scaled(upsampled(coarse, job.images)) ** (1 / len(self.scales))
-                factors[name] = factors[name].to(own) * own
-        return {name: _scaled(maps) for name, maps in factors.items()}
+                factors[name].append(_scaled(upsampled(coarse, job.images)))
+        return {name: _scaled(torch.stack(maps).prod(dim=0) ** (1 / len(maps))) for name, maps in factors.items()}
 
 
 def enlarged(images: Tensor, scale: int) -> Tensor:
     """Images (N,C,H,W) with sides that are `scale` times as long."""
     return images if scale == 1 else functional.interpolate(images, scale_factor=scale, mode="bilinear")
-
-
-def _scales(probe: Probe, image: Tensor) -> tuple[int, ...]:
-    """1, and 2 if the model accepts larger images, as most convolutional networks do."""
-    try:
-        probe.logits(enlarged(image, 2))
-    except (ModelError, ValueError):
-        return (1,)
-    return (1, 2)
 
 
 class _WithoutClassMap(AGOPMethod):
