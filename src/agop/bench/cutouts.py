@@ -164,7 +164,8 @@ def run_cutouts(out: Path, spec: CutoutsSpec, *, print_line: Callable[[str], obj
     twos = draw_two(model, [cutout for cutout in objects if cutout.name in known], photos, spec)
     facts = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(spec).items()}
     summary: dict[str, Any] = {"spec": facts, "objects": len(known), "images": len(ones), "pairs": len(twos)}
-    print_line(f"{len(ones)} images of {len(known)} objects, {len(twos)} pairs; recognised by {spec.network}")
+    found = f"{len(ones)} images of {len(known)} objects, and {len(twos)} pairs, that the network recognises"
+    print_line(found)
 
     def scored(name: str, scenes: list[Scene], explained: list[int], names: Sequence[str]) -> list[MethodScores]:
         """The scores of the methods for one object of each scene, kept in the folder."""
@@ -198,12 +199,15 @@ def run_cutouts(out: Path, spec: CutoutsSpec, *, print_line: Callable[[str], obj
             scores = own | {SHARE: own["energy"] / both["energy"]}
             del scores["energy"]
             tables[TWO][result.method] = _by_object(scores, names)
-    lines = [line for task, scores in tables.items() for line in _table(task, scores)]
-    for line in lines:
-        print_line(line)
+    report = [f"# Cut-outs on {spec.network}", "", f"{found}."]
+    for task, scores in tables.items():
+        table, ratios = _table(scores)
+        for line in ("", task, *table.text(), *ratios):
+            print_line(line)
+        report += ["", f"## {task.capitalize()}", "", *table.markdown(), "", *(f"- {line}" for line in ratios)]
     means = {task: {name: own.mean().to_dict() for name, own in scores.items()} for task, scores in tables.items()}
     write_json(out / "cutouts.json", summary | {"means": means})
-    write_atomically(out / "summary.txt", "\n".join(lines).encode())
+    write_atomically(out / "report.md", "\n".join([*report, ""]).encode())
 
 
 def _by_object(scores: dict[str, Tensor], names: Sequence[str]) -> Any:
@@ -213,14 +217,13 @@ def _by_object(scores: dict[str, Tensor], names: Sequence[str]) -> Any:
     return pandas.DataFrame({metric: values.numpy() for metric, values in scores.items()}).groupby(names).mean()
 
 
-def _table(task: str, scores: dict[str, Any]) -> list[str]:
-    """Means with intervals over objects, and agop divided by the best of the paper's methods for each metric."""
+def _table(scores: dict[str, Any]) -> tuple[Table, list[str]]:
+    """Means with intervals over objects, and for each metric agop divided by the best of the paper's methods."""
     metrics = list(next(iter(scores.values())))
     rows = [[name, *(str(estimate(own[metric], (0, 1))) for metric in metrics)] for name, own in scores.items()]
-    lines = ["", task, *Table(["", *metrics], rows).text()]
-    rivals = [name for name in PAPER if name in scores]
+    rivals, ratios = [name for name in PAPER if name in scores], []
     for metric in metrics if "agop" in scores and rivals else ():
         best = max(rivals, key=lambda name: float(scores[name][metric].mean()))
         both = (scores[name][metric].fillna(0) for name in ("agop", best))
-        lines.append(f"{metric}: agop ÷ {best}, the best of the paper's methods: {Ratio(*map(tuple, both))}")
-    return lines
+        ratios.append(f"{metric}: agop ÷ {best}, the best of the paper's methods: {Ratio(*map(tuple, both))}")
+    return Table(["", *metrics], rows), ratios

@@ -69,7 +69,7 @@ def bench(folder, command=run_checked, network="colours:Colours"):
 
 def test_maps_of_a_network_that_sees_colours_lie_on_its_objects_and_on_the_explained_one_of_two(folder):
     output = bench(folder).stdout
-    assert "6 images of 2 objects, 4 pairs" in output
+    assert "6 images of 2 objects, and 4 pairs" in output
     assert "average_precision: agop ÷ gradcam, the best of the paper's methods: " in output
     means = json.loads((folder / "out" / "cutouts.json").read_text())["means"]
     one, two = means["one object"], means["two objects"]
