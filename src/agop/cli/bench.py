@@ -125,10 +125,26 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
             _FORCE,
         ],
     ),
+    "cutouts": (
+        "Paste objects on photographs, explain a pretrained network, and score maps against the objects' outlines.",
+        [
+            _file("objects", "objects.csv with lines file,class[,class…], files with transparency; or its folder."),
+            _file("photos", "Photographs: a folder of images."),
+            _option(
+                "network", str | None, None, "package.module:function, torchvision:NAME … for ImageNet's mean, std."
+            ),
+            _option("size", int, 224, "Side of the images.", min=32),
+            _option("per_object", int, 2, "Images of each object.", min=1),
+            _option("pairs", int, 60, "Images with two objects.", min=0),
+            _option("seed", int, 0, "Seed of places and sizes.", min=0),
+            *_SCORED[:1],
+            _FORCE,
+        ],
+    ),
 }
 
 
-def _run(benchmark: str, out: Path, jobs: int | None, force: bool, **options: Any) -> None:
+def _run(benchmark: str, out: Path, force: bool, jobs: int | None = None, **options: Any) -> None:
     """Run a benchmark, and print its summary."""
     from rich.console import Console
 
@@ -142,6 +158,15 @@ def _run(benchmark: str, out: Path, jobs: int | None, force: bool, **options: An
         from agop.bench.shortcuts import run_shortcuts
 
         run_shortcuts(out, jobs, force=force, print_line=plain_console().print, **options)
+        return
+    if benchmark == "cutouts":
+        from agop.bench.cutouts import CutoutsSpec, run_cutouts
+
+        for name in ("objects", "photos", "network"):
+            if options[name] is None:
+                raise InputError(f"{name} is missing: pass --{name}")
+        methods = {"methods": tuple(options.pop("method"))} if options["method"] else options.pop("method") or {}
+        run_cutouts(out, CutoutsSpec(**options, **methods), print_line=plain_console().print, force=force)
         return
     from agop.bench.plans import PLANS
     from agop.bench.runner import run
@@ -162,7 +187,9 @@ app = typer.Typer(help="Run a benchmark.", no_args_is_help=True, rich_markup_mod
 
 
 def _add_command(benchmark: str, description: str, options: list[Parameter]) -> None:
-    what, how = ("models", "again") if benchmark == "shortcuts" else ("cells", "again (without --fresh)")
+    what, how = {"shortcuts": ("models", "again"), "cutouts": ("methods", "again")}.get(
+        benchmark, ("cells", "again (without --fresh)")
+    )
 
     @stoppable(f"finished {what} stay in {{out}}: run {how} to resume")
     def command(**values: Any) -> None:
