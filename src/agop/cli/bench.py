@@ -37,7 +37,11 @@ _UNTRAINED = _flag("untrained", "Networks with random weights: methods should sc
 _FORCE = _flag(
     "force", "Resume a run that was started with another agop or torch, or write into a folder that has other files."
 )
-_FOLDER = [_flag("fresh", "Delete an earlier run in the run folder."), _FORCE]
+_FOLDER = [
+    _flag("fresh", "Delete an earlier run in the run folder."),
+    _FORCE,
+    _flag("verbose", "Print all tables, and the figures of each verdict."),
+]
 _SMOKE_TEST = _flag("quick", "400 images, 1 epoch, 20 test images: a smoke test.")
 _PHOTOS = "Photographs: a folder of images, an .npz, or CIFAR-10's folder."
 
@@ -173,13 +177,13 @@ def _run(benchmark: str, out: Path, force: bool, jobs: int | None = None, **opti
     from agop.report.formats import show
     from agop.report.run import Run
 
-    fresh = options.pop("fresh")
+    fresh, verbose = options.pop("fresh"), options.pop("verbose")
     plan = PLANS[benchmark](**options)
     for note in plan.notes:
         plain_console(stderr=True).print(note)
     run(plan, out, jobs, fresh=fresh, force=force)
     console = Console(highlight=False, emoji=False)
-    show(Run(out), console)
+    show(Run(out), console, verbose=verbose)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)
 
 
