@@ -98,7 +98,7 @@ def read_sample(
     generator = torch.Generator().manual_seed(seed)
     kept: list[list[tuple[Tensor, str]]] = []
     seen: list[int] = []
-    for images, classes, pictures in track(_batches(data, labels), "reading images", show=progress):
+    for images, classes, pictures in track(image_batches(data, labels), "reading images", show=progress):
         if not kept:
             with FlopCounterMode(display=False) as counter:
                 count = number_of_classes(model, images[:1])
@@ -153,8 +153,11 @@ def _sample(kept: list[list[tuple[Tensor, str]]], seen: list[int]) -> ImageSampl
     return sample
 
 
-def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
-    """Images in the CPU's memory, in float32 or float64, labels, and paths or positions, batch by batch."""
+def image_batches(data: Any, labels: Any, *, labelled: bool = True) -> Iterator[tuple[Tensor, Any, list[str]]]:
+    """Images in the CPU's memory, in float32 or float64, labels, and paths or positions, batch by batch.
+
+    Labels are None where there are none, which raises if they must be `labelled`.
+    """
     whole = isinstance(data, Tensor)
     if not whole and labels is not None:
         raise InputError("labels are for a tensor of images: a loader yields (images, labels)")
@@ -164,7 +167,7 @@ def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]
     for batch in [(data, labels)] if whole else data:
         images, classes = images_and_labels(batch)
         check_images(images)
-        if classes is None:
+        if classes is None and labelled:
             raise InputError("the images have no labels: an audit needs the class of each image, pass labels")
         names = list(batch.get("paths", ())) if isinstance(batch, Mapping) else []
         if names and len(names) != len(images):
@@ -180,7 +183,7 @@ def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]
             picture = pictures[int(finite.long().argmin())]
             raise InputError(f"image {picture} has NaN or infinite values: repair or remove it")
         images = images.to(torch.promote_types(images.dtype, torch.float32))
-        yield images, labels_for(classes, len(images)).cpu(), pictures
+        yield images, None if classes is None else labels_for(classes, len(images)).cpu(), pictures
 
 
 # Probabilities nearer to 0 or 1 count as this one in log-odds, which are then at most 21.
