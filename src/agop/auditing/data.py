@@ -210,6 +210,11 @@ class Predictions:
             )
         return cls(probe, rows, split, before)
 
+    @property
+    def accuracy(self) -> float:
+        """Share of the images that are classified correctly."""
+        return float((self.before.argmax(dim=1) == self.split.labels).double().mean())
+
     def members(self, class_index: int) -> Tensor:
         """Positions of the images of a class."""
         return (self.split.labels == class_index).nonzero()[:, 0]
@@ -308,7 +313,7 @@ def draw_evenly(positions: Tensor, count: int, generator: torch.Generator) -> Te
 class Stage(IntEnum):
     """The stages of an audit that draw images, each with a generator of its own."""
 
-    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES = range(7)
+    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR = range(8)
 
 
 def generator_for(seed: int, class_index: int, stage: Stage) -> torch.Generator:

@@ -110,7 +110,10 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
     "shortcuts": (
         "Train models with and without planted shortcuts, and judge the audit: are learned shortcuts found?",
         [
-            _file("data", "MNIST-like idx files, CIFAR-10's folder, or class folders. Default: drawn digits."),
+            _file(
+                "data",
+                "MNIST-like idx files, CIFAR-10's folder, class folders, or ELPV's folder. Default: drawn digits.",
+            ),
             _option("seeds", int, 2, "Models of each kind, strength and prevalence.", min=1),
             _option("first_seed", int, 0, "The first seed.", min=0),
             _names("kind", "Only this kind of plant: patch, sticker …"),
