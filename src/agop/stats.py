@@ -184,33 +184,6 @@ def quantile(probability: float, freedom: int) -> float:
     return float(-stdtrit(freedom, probability))
 
 
-Columns = NDArray[np.float64]
-
-
-def column_means(values: Columns) -> tuple[Columns, Columns, Columns, Columns]:
-    """Of each column of values (N,C): mean, reach of its 95 % interval, standard error, p value of a mean of 0 or less.
-
-    A column that is 0 everywhere has p 1.
-    """
-    from scipy.special import stdtr
-
-    count = len(values)
-    mean, error = values.mean(axis=0), values.std(axis=0, ddof=1) / math.sqrt(count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.nan_to_num(stdtr(count - 1, -mean / error), nan=1.0)
-    return mean, quantile(_TAIL, count - 1) * error, error, p
-
-
-def p_beyond(values: Columns, sample: Columns) -> Columns:
-    """The probability (C,) that one more row of the sample (K,C) has such large values (C,), by Student's t."""
-    from scipy.special import stdtr
-
-    count = len(sample)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = (values - sample.mean(axis=0)) / (sample.std(axis=0, ddof=1) * math.sqrt(1 + 1 / count))
-        return np.asarray(np.nan_to_num(stdtr(count - 1, -t), nan=1.0))
-
-
 def finite(value: float) -> float | None:
     """The value for JSON, which has no NaN and no infinity: None then."""
     return value if math.isfinite(value) else None

@@ -215,6 +215,11 @@ class Predictions:
         """Share of the images that are classified correctly."""
         return float((self.before.argmax(dim=1) == self.split.labels).double().mean())
 
+    def parts(self, count: int | None = None) -> list[slice]:
+        """Slices of `count` images, by default of all, that the model is asked about at once."""
+        count = len(self.split.labels) if count is None else count
+        return [slice(start, start + self.rows) for start in range(0, count, self.rows)]
+
     def members(self, class_index: int) -> Tensor:
         """Positions of the images of a class."""
         return (self.split.labels == class_index).nonzero()[:, 0]
@@ -286,7 +291,7 @@ class Pairs:
         """What the intervention changes in each pair. Pixels in `keep` (H,W) stay as they were, and aren't taken."""
         probe, rows = self.predictions.probe, self.predictions.rows
         # Changed images of all pairs together may not fit into memory.
-        parts = [slice(start, start + rows) for start in range(0, len(self.hosts), rows)]
+        parts = self.predictions.parts(len(self.hosts))
         after = torch.cat([_probabilities(probe, rows, self._changed(intervention, keep, part)) for part in parts])
         before = self.predictions.before[self.donors if intervention.removes else self.hosts]
         was, now = (p.argmax(dim=1) == self.class_index for p in (before, after))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agop.auditing.audit import compared
@@ -22,8 +23,8 @@ from agop.errors import InputError, LayerError
 from agop.model.layers import named_layer
 from agop.model.probe import Probe, captured
 from agop.model.state import fingerprint, unwrapped
-from agop.stats import Columns
 
+Columns = NDArray[np.float64]
 # Ridge constants, as shares of the mean variance of the features, and parts of the images for the choice among them.
 _RIDGES, _FOLDS = tuple(10.0**power for power in range(-3, 2)), 5
 
@@ -96,21 +97,23 @@ class Repair:
             name = head_name(audited.first.probe, sample.images[:2], layer)
             set_head(repaired.get_submodule(name), audited.first, name, audit)
             with AuditedModel.of(repaired, sample, batch_size) as other:
-                rows, groups = zip(
-                    *(_verified((audited, other), finding, audit) for finding in audit.findings), strict=True
-                )
+                verified = [_verified((audited, other), finding, audit) for finding in audit.findings]
                 accuracies = audited.second.accuracy, other.second.accuracy
-        return cls(repaired, rows, accuracies, np.array(groups))
+        return cls(
+            repaired, tuple(row for row, _ in verified), accuracies, np.array([groups for _, groups in verified])
+        )
 
     @property
     def lines(self) -> list[str]:
         """A sentence about the accuracy, and two per finding."""
-        lines = ["The repaired model, on the images that tested the findings: accuracy {:.1%}, before {:.1%}.".format(
-            *self.accuracy[::-1])]  # fmt: skip
-        for row, (before, after) in zip(self.rows, self.groups, strict=True):
-            figures = [f"{100 * x.mean():.0f} → {100 * y.mean():.0f} %" for x, y in zip(before, after, strict=True)]
-            worst = f"{100 * before.min():.0f} → {100 * after.min():.0f} %"
-            accuracies = f"Accuracy without it in all images {figures[0]}, with it {figures[1]}, worst group {worst}."
+        before, after = (100 * share for share in self.accuracy)
+        lines = [f"The repaired model, on the images that tested the findings: accuracy {before:.1f} → {after:.1f} %."]
+        for row, pair in zip(self.rows, 100 * self.groups, strict=True):
+            without, having, worst = (
+                "{:.0f} → {:.0f} %".format(*values)
+                for values in (pair[:, 0].mean(axis=1), pair[:, 1].mean(axis=1), pair.min(axis=(1, 2)))
+            )
+            accuracies = f"Accuracy without it in all images {without}, with it {having}, worst group {worst}."
             lines.append(f"{row.sentence} {accuracies}")
         return lines
 
@@ -158,17 +161,11 @@ def versions(predictions: Predictions, finding: Finding, seed: int) -> tuple[Scr
     return screening, made
 
 
-def _parts(predictions: Predictions) -> list[slice]:
-    return [
-        slice(start, start + predictions.rows) for start in range(0, len(predictions.split.labels), predictions.rows)
-    ]
-
-
 def set_head(head: Any, predictions: Predictions, name: str, audit: Audit) -> None:
     """Give the layer weights that are fitted to all images without and with each finding."""
     features = [
         [
-            torch.cat([inputs_of(predictions, name, make(part)) for part in _parts(predictions)]).numpy()
+            torch.cat([inputs_of(predictions, name, make(part)) for part in predictions.parts()]).numpy()
             for make in versions(predictions, finding, audit.seed)[1]
         ]
         for finding in audit.findings
@@ -210,9 +207,8 @@ def fit_head(
             scores[:, :, ~inside] = features[:, :, ~inside] @ weight.T + bias
 
         def loss(logarithm: float, scores: Columns = scores) -> float:
-            return -float(
-                (log_softmax(np.exp(logarithm) * scores, axis=3) * targets).sum(axis=3).mean(axis=(0, 1)) @ weights
-            )
+            fit = (log_softmax(np.exp(logarithm) * scores, axis=3) * targets).sum(axis=3)
+            return -float(fit.mean(axis=(0, 1)) @ weights)
 
         found = minimize_scalar(loss, bounds=(-3, 5), method="bounded")
         best = min(best, (found.fun, ridge, float(np.exp(found.x))))
@@ -224,17 +220,17 @@ def _ridge(
     features: Columns, targets: Columns, weights: Columns, ridge: float, intercept: bool
 ) -> tuple[Columns, Columns]:
     """Weights (K,D) and bias (K,) from features (F,2,N,D), targets (N,K) and weights (N,)."""
-    shares = weights / weights.sum()
-    middle, level = (
-        np.einsum("n,fvnd->fvd", shares, features).mean(axis=(0, 1)) * intercept,
-        shares @ targets * intercept,
-    )
-    centred, change = features - middle, features[:, 1] - features[:, 0]
-    scaled = centred * shares[:, None] / features[..., 0, 0].size
-    covariance = np.einsum("fvnd,fvne->de", scaled, centred)
-    penalty = np.einsum("fnd,fne->de", change * shares[:, None], change) / len(features)
+    rows, shares = features.reshape(-1, *features.shape[2:]), weights / weights.sum()
+    middle, level = (shares @ rows).mean(axis=0) * intercept, shares @ targets * intercept
+    centred, change = rows - middle, features[:, 1] - features[:, 0]
+
+    def product(first: Columns, second: Columns) -> Columns:  # (V,N,D) and (V,N,E): the mean over versions and images
+        return np.asarray(np.tensordot(first * shares[:, None], second, ((0, 1), (0, 1))) / len(first))
+
+    covariance = product(centred, centred)
     constant = ridge * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
-    weight = np.linalg.solve(covariance + penalty + constant, np.einsum("fvnd,nk->dk", scaled, targets - level)).T
+    wanted = product(centred, np.broadcast_to(targets - level, (len(rows), *targets.shape)))
+    weight = np.linalg.solve(covariance + product(change, change) + constant, wanted).T
     return weight, level - weight @ middle
 
 
@@ -244,15 +240,11 @@ def _verified(models: tuple[AuditedModel, AuditedModel], finding: Finding, audit
     screening, made = versions(second, finding, audit.seed)
     pairs = second.pairs(finding.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
     trial = trial_on(pairs, screening, screening, 1.0, generator)
-    labels, groups = second.split.labels, []
-    for each in models:
-        predicted = [
-            torch.cat([each.second.probe.predict(make(part)).cpu() for part in _parts(second)]) for make in made
-        ]
-        groups.append(
-            [
-                [float((p == labels)[labels == index].double().mean()) for index in sorted(set(labels.tolist()))]
-                for p in predicted
-            ]
-        )
+    labels = second.split.labels
+    right = [
+        [torch.cat([each.second.probe.predict(make(part)).cpu() for part in second.parts()]) == labels for make in made]
+        for each in models
+    ]
+    present = sorted(set(labels.tolist()))
+    groups = [[[float(hits[labels == index].double().mean()) for index in present] for hits in pair] for pair in right]
     return compared(models, trial, finding, audit.class_names, audit.seed), groups

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agop.auditing.data import class_label, image_batches
@@ -25,11 +24,12 @@ from agop.io import write_atomically
 from agop.model.outputs import check_range
 from agop.model.probe import Probe, probing, rows_for
 from agop.processes import track
-from agop.stats import Columns, column_means, finite, holm, p_beyond, quantile
+from agop.stats import holm, quantile
 from agop.tables import Table
 from agop.web import environment, scripts, styles
 
 Change = Callable[[Tensor], Tensor]
+Columns = NDArray[np.float64]
 TOP_LEFT, ANYWHERE, TILED = PLACES = ("top-left", "anywhere", "tiled")
 # Shuffled copies of a change, and images that a test needs. With 8 of each, marks without a shape had no false alarm in
 # 400 suspicions of two ImageNet networks, and 8 images found a watermark that raises a logit by 7 in 17 %, 20 images in
@@ -70,93 +70,48 @@ class Mark:
             raise InputError(f"{path} has no transparency (mode {mode}): save the mark as a PNG with alpha, RGBA")
         return cls(torch.tensor(values).permute(2, 0, 1) / 255, preprocessing, place, seed)
 
-    def rearranged(self, rearrange: Callable[[Tensor], Tensor]) -> Mark:
-        """The mark with its visible box (C+1,h,w) rearranged."""
-        picture, box = self.picture.clone(), box_of(self.picture[-1] > 0)
-        place = slice(None), slice(box.top, box.bottom), slice(box.left, box.right)
-        picture[place] = rearrange(picture[place])
-        return replace(self, picture=picture)
-
-    def coloured(self, signs: Sequence[int]) -> Mark:
-        """The mark with the channels inverted that have the sign −1."""
-        colours = self.picture[:-1]
-        inverted = torch.where(torch.tensor(signs)[:, None, None] > 0, colours, 1 - colours)
-        return replace(self, picture=torch.cat([inverted, self.picture[-1:]]))
-
     def __call__(self, images: Tensor) -> Tensor:
         """The images with the mark."""
-        channels, rows, columns = self.picture.shape
-        if channels != images.shape[1] + 1:
-            raise InputError(
-                f"the mark has {channels - 1} colours, the images {images.shape[1]} channels: use one number"
-            )
-        height, width = images.shape[2:]
+        (count, channels, height, width), picture = images.shape, self.picture
+        if len(picture) != channels + 1:
+            raise InputError(f"the mark has {len(picture) - 1} colours, the images {channels} channels: use one number")
+        rows, columns = picture.shape[1:]
         if rows > height or columns > width:
             raise InputError(f"the mark has {rows}×{columns} pixels, the images {height}×{width}: make it smaller")
         if self.place == TILED:
-            layer = self.picture.repeat(1, -(-height // rows), -(-width // columns))[None, :, :height, :width]
-        else:
-            corners = torch.zeros(1, 2)
-            if self.place == ANYWHERE:
-                corners = torch.rand(len(images), 2, generator=torch.Generator().manual_seed(self.seed))
-                corners *= torch.tensor([height - rows + 1, width - columns + 1])
-            layer = torch.zeros(len(corners), channels, height, width)
-            for each, (top, left) in zip(layer, corners.long().tolist(), strict=True):
-                each[:, top : top + rows, left : left + columns] = self.picture
-        layer = layer.to(images)
-        mean, std = (
-            images.new_tensor(part)[:, None, None] for part in (self.preprocessing.mean, self.preprocessing.std)
-        )
-        opacity = layer[:, -1:]
-        return opacity * (layer[:, :-1] - mean) / std + (1 - opacity) * images
+            rows, columns, picture = height, width, picture.repeat(1, -(-height // rows), -(-width // columns))
+        corners = torch.rand(count, 2, generator=torch.Generator().manual_seed(self.seed)) * (self.place == ANYWHERE)
+        layer = torch.zeros(count, channels + 1, height, width)
+        for each, (top, left) in zip(
+            layer, corners * torch.tensor([height - rows + 1, width - columns + 1]), strict=True
+        ):
+            each[:, int(top) : int(top) + rows, int(left) : int(left) + columns] = picture[:, :height, :width]
+        layer, ends = layer.to(images), (self.preprocessing.mean, self.preprocessing.std)
+        mean, std = (images.new_tensor(part)[:, None, None] for part in ends)
+        return layer[:, -1:] * (layer[:, :-1] - mean) / std + (1 - layer[:, -1:]) * images
 
+    def copies(self, seed: int) -> tuple[dict[str, Change], dict[str, Change]]:
+        """The mark with its pixels shuffled, in its visible box, and mirrored or in other colours."""
+        box, colours = box_of(self.picture[-1] > 0), self.picture[:-1]
+        place = slice(None), slice(box.top, box.bottom), slice(box.left, box.right)
 
-@dataclass(frozen=True, eq=False)
-class Rearranged:
-    """A change whose added values (C,h,w) are rearranged, in the smallest box around them in each image.
+        def with_box(inside: Tensor) -> Mark:
+            picture = self.picture.clone()
+            picture[place] = inside
+            return replace(self, picture=picture)
 
-    The result stays within the values of the images and of the change.
-    """
+        def inverted(kept: Sequence[int]) -> Mark:
+            turned = [each if channel in kept else 1 - each for channel, each in enumerate(colours)]
+            return replace(self, picture=torch.stack([*turned, self.picture[-1]]))
 
-    change: Change
-    rearrange: Callable[[Tensor], Tensor]
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """The images with the rearranged values."""
-        changed, result = self.change(images.clone()), images.clone()
-        for image, added in zip(result, changed - images, strict=True):
-            inside = (added != 0).any(dim=0)
-            if inside.any():
-                box = box_of(inside)
-                place = slice(None), slice(box.top, box.bottom), slice(box.left, box.right)
-                image[place] += self.rearrange(added[place])
-        return result.clamp(min(images.min(), changed.min()), max(images.max(), changed.max()))
-
-
-def copies(change: Change, channels: int, seed: int) -> tuple[dict[str, Change], dict[str, Change]]:
-    """Copies of a change: shuffled, which are tested against, and mirrored or in other colours, which are reported.
-
-    Of a mark, its pixels; of another change, what it adds to the images.
-    """
-
-    def shuffle(number: int, values: Tensor) -> Tensor:
-        random = torch.Generator().manual_seed(seed * _SHUFFLED + number)
-        return values.flatten(1)[:, torch.randperm(values[0].numel(), generator=random)].reshape(values.shape)
-
-    def invert(signs: Sequence[int], values: Tensor) -> Tensor:
-        return values * values.new_tensor(signs)[:, None, None]
-
-    own = change if isinstance(change, Mark) else None
-    rearranged: Any = partial(Rearranged, change) if own is None else own.rearranged
-    coloured: Any = (lambda signs: rearranged(partial(invert, signs))) if own is None else own.coloured
-    shuffled = {f"shuffled {number}": rearranged(partial(shuffle, number)) for number in range(1, 1 + _SHUFFLED)}
-    flips = {"mirrored": 2, "upside down": 1}
-    alike = {name: rearranged(partial(torch.flip, dims=(dim,))) for name, dim in flips.items()}
-    alike["inverted"] = coloured([-1] * channels)
-    if channels == 3:
-        for name, signs in {"red": (1, -1, -1), "green": (-1, 1, -1), "blue": (-1, -1, 1)}.items():
-            alike[f"{name} kept, others inverted"] = coloured(signs)
-    return shuffled, alike
+        inside, shuffled = self.picture[place], dict[str, Change]()
+        for number in range(1, 1 + _SHUFFLED):
+            random = torch.Generator().manual_seed(seed * _SHUFFLED + number)
+            order = torch.randperm(inside[0].numel(), generator=random)
+            shuffled[f"shuffled {number}"] = with_box(inside.flatten(1)[:, order].reshape(inside.shape))
+        alike: dict[str, Change] = {"mirrored": with_box(inside.flip(2)), "upside down": with_box(inside.flip(1))}
+        kinds = {"inverted": (), **({"red": (0,), "green": (1,), "blue": (2,)} if len(colours) == 3 else {})}
+        return shuffled, alike | {f"{name} kept" if kept else name: inverted(kept) for name, kept in kinds.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,44 +162,32 @@ class Suspicion:
 
     def summary(self) -> str:
         """Text for a terminal: the sentence, the first rows of the table, and what the controls do."""
-        return "\n".join([self.sentence, *self.first_classes(5).text(), "", *self.controls().text()])
+        return "\n".join([self.sentence, *_as_text(_COLUMNS, self.table[:5]).text(), "", *self._controls.text()])
 
-    def first_classes(self, count: int) -> Table:
-        """The first rows of the table as text."""
-        return _as_text(_COLUMNS, self.table[:count])
-
-    def controls(self) -> Table:
-        """The rows of the controls as text."""
+    @property
+    def _controls(self) -> Table:
         columns = dict(list(_COPIES.items())[: len(_COPIES) - (self.accuracy is None)])
         return _as_text(columns, self.copies)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
-        names = ("sentence", "accuracy", "turned", "images", "copies")
-        values = {name: getattr(self, name) for name in names}
-        return {"agop": "suspicion", **values, "detectable": finite(self.detectable), "table": list(self.table)}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write suspicion.json, suspicion.csv and index.html."""
         path = Path(folder)
         if path.exists() and not path.is_dir():
             raise InputError(f"{folder} is a file: give a folder")
-        write_atomically(path / "suspicion.json", json.dumps(self.to_dict(), indent=1, allow_nan=False).encode())
-        write_atomically(path / "suspicion.csv", self.first_classes(len(self.table)).csv().encode())
-        values = torch.stack([*self.pictures.values()])
-        low, high = ([float(end)] * values.shape[2] for end in values.aminmax())
+        names = ("sentence", "accuracy", "turned", "images", "detectable", "copies", "table")
+        values = {"agop": "suspicion", **{name: getattr(self, name) for name in names}}
+        write_atomically(path / "suspicion.json", json.dumps(values, indent=1, allow_nan=False).encode())
+        write_atomically(path / "suspicion.csv", _as_text(_COLUMNS, self.table).csv().encode())
+        shown = torch.stack([*self.pictures.values()])
+        low, high = ([float(end)] * shown.shape[2] for end in shown.aminmax())
         page = environment(__package__).get_template("suspicion.html").render(
             styles=styles(__package__, "audit"), scripts=scripts(__package__), suspicion=self,
-            tables=[self.first_classes(_CLASSES), self.controls()],
+            tables=[_as_text(_COLUMNS, self.table[:_CLASSES]).html(), self._controls.html()],
             pictures={name: list(map(data_uri, pixels(images, low, high))) for name, images in self.pictures.items()},
         )  # fmt: skip
         write_atomically(path / "index.html", page.encode(errors="replace"))
 
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def _repr_html_(self) -> str:
-        return f"<div>{''.join(f'<p>{html.escape(line)}</p>' for line in self.summary().splitlines())}</div>"
+    __repr__ = summary
 
 
 # Key of a row → title and format of its column.
@@ -283,8 +226,9 @@ def suspect(
         images: A tensor (N,C,H,W), or a loader of images, or of (images, labels), which is read once. Any classes.
         change: What is suspected: a function from images (N,C,H,W) to changed images, for example a `Mark`.
         labels: Classes (N,) of a tensor of images, for the accuracy.
-        controls: Other changes that a class must be raised beyond, as a list or by name. By default eight copies of the
-            change with its pixels shuffled; mirrored copies, and copies in other colours, are reported.
+        controls: Other changes that a class must be raised beyond, as a list or by name. By default eight copies of a
+            mark with its pixels shuffled; mirrored copies, and copies in other colours, are reported. Of another
+            change: the images as they are.
         class_names: Names of the classes, for sentences.
         batch_size: Images per pass.
         progress: Show a progress bar.
@@ -303,18 +247,15 @@ def suspect(
 
     Li et al. 2023, "A Whac-A-Mole Dilemma: Shortcuts Come in Multiples Where Mitigating One Amplifies Others".
     """
-    tested = None if controls is None else _named(controls)
-    for name, each in {"change": change, **(tested or {})}.items():
-        if not callable(each):
-            raise InputError(f"{name} is a {type(each).__name__}: give a function from images to changed images")
+    tested, alike = _controls_of(change, controls, seed)
+    changes: dict[str, Change] = {"before": torch.clone, "change": change, **tested, **alike}
+    if wrong := [name for name, each in changes.items() if not callable(each)]:
+        raise InputError(f"{wrong[0]} isn't a function: give one from images to changed images")
+    altered = False
     logits, seen, pictures = dict[str, list[Tensor]](), list[Tensor](), dict[str, Tensor]()
-    alike, altered = dict[str, Change](), False
     with probing(model) as probe:
         batches = image_batches(images, labels, labelled=False)
         for batch, of_batch, _ in track(batches, "changing images", show=progress):
-            if tested is None:
-                tested, alike = copies(change, batch.shape[1], seed)
-            changes: dict[str, Change] = {"before": torch.clone, "change": change, **tested, **alike}
             for name, each in changes.items():
                 changed = _changed(each, batch, name)
                 altered |= name == "change" and not torch.equal(changed, batch)
@@ -333,12 +274,12 @@ def suspect(
     if class_names and len(class_names) != classes:
         raise InputError(f"there are {len(class_names)} class names, the model has {classes} classes: one per class")
     names = class_names or [f"class {index}" for index in range(classes)]
-    table, detectable = _table(joined, list(tested or ()), names, sampled=controls is None)
+    table, detectable = _table(joined, list(tested), names, sampled=bool(alike))
     truth = torch.cat(seen).numpy() if sum(map(len, seen)) == count else None
     predictions = {name: values.argmax(axis=1) for name, values in joined.items()}
     shares = {} if truth is None else {name: float((each == truth).mean()) for name, each in predictions.items()}
     rows, first = [], table[0]["class_index"]
-    for name in (*(tested or ()), *alike):
+    for name in (*tested, *alike):
         mean = (_centred(joined[name]) - _centred(joined["before"])).mean(axis=0)
         change_of, most = float(mean[first]), int(mean.argmax())
         row = {
@@ -349,18 +290,19 @@ def suspect(
         }
         rows.append(row | {"raised": names[most], "most": float(mean[most]), "accuracy": shares.get(name)})
     turned = float((predictions["change"] != predictions["before"]).mean())
-    subject, accuracy = "The mark" if isinstance(change, Mark) else "The change", None
-    if shares:
-        accuracy = shares["before"], shares["change"]
+    subject = "The mark" if isinstance(change, Mark) else "The change"
+    accuracy = (shares["before"], shares["change"]) if shares else None
     return Suspicion(subject, tuple(table), tuple(rows), accuracy, turned, count, detectable, pictures)
 
 
-def _named(controls: Sequence[Change] | Mapping[str, Change]) -> dict[str, Change]:
+def _controls_of(change: Change, controls: Any, seed: int) -> tuple[dict[str, Change], dict[str, Change]]:
+    """Controls to test against by name, and copies of a mark that are only reported."""
+    if controls is None:
+        return change.copies(seed) if isinstance(change, Mark) else ({"as they are": torch.clone}, {})
     if not controls:
-        raise InputError("controls are empty: give at least one change, or None for shuffled copies")
-    if isinstance(controls, Mapping):
-        return dict(controls)
-    return {f"control {number}": each for number, each in enumerate(controls, 1)}
+        raise InputError("controls are empty: give at least one change, or None")
+    named = controls if isinstance(controls, Mapping) else {f"control {n}": each for n, each in enumerate(controls, 1)}
+    return dict(named), {}
 
 
 def _table(
@@ -370,26 +312,33 @@ def _table(
 
     A p value is the larger of two: over the images, and over the controls if they are `sampled` from many.
     """
-    from scipy.special import softmax
+    from scipy.special import softmax, stdtr
 
     count, classes = logits["before"].shape
     moved = {name: _centred(logits[name]) - _centred(logits["before"]) for name in ("change", *tested)}
     means = np.stack([moved[name].mean(axis=0) for name in tested])
     strongest = np.stack([moved[name] for name in tested])[means.argmax(axis=0), :, np.arange(classes)].T
     # To leave the images as they are is a control as well: a class that shuffled copies lower isn't raised by that.
-    excess, _, error, ps = column_means(moved["change"] - np.where(means.max(axis=0) > 0, strongest, 0))
-    if sampled:
-        ps = np.maximum(ps, p_beyond(moved["change"].mean(axis=0), means))
-    change, reach, _, _ = column_means(moved["change"])
+    beyond, change = moved["change"] - np.where(means.max(axis=0) > 0, strongest, 0), moved["change"].mean(axis=0)
+    excess, (error, own_error) = (
+        beyond.mean(axis=0),
+        (x.std(axis=0, ddof=1) / count**0.5 for x in (beyond, moved["change"])),
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ps = stdtr(count - 1, -excess / error)
+        if sampled:
+            spread = means.std(axis=0, ddof=1) * (1 + 1 / len(means)) ** 0.5
+            ps = np.maximum(ps, stdtr(len(means) - 1, (means.mean(axis=0) - change) / spread))
+    corrected = holm(np.nan_to_num(ps, nan=1.0).tolist())
+    ends = np.stack([change, change]) + quantile(0.025, count - 1) * np.stack([-own_error, own_error])
     rise = (softmax(logits["change"], axis=1) - softmax(logits["before"], axis=1)).mean(axis=0)
-    corrected = holm(ps.tolist())
     significant = np.array(corrected) < THRESHOLDS.level
     order = np.lexsort((-np.where(significant, excess, change), ~significant)).tolist()
     means_of = {"change": change, "control": means.max(axis=0), "excess": excess, "probability": rise}
     table = [
         {"class_index": index, "class": names[index], "p": corrected[index]}
         | {name: float(values[index]) for name, values in means_of.items()}
-        | {"interval": [float(change[index] - reach[index]), float(change[index] + reach[index])]}
+        | {"interval": ends[:, index].tolist()}
         for index in order
     ]
     return table, quantile(THRESHOLDS.level / classes, count - 1) * float(np.median(error))

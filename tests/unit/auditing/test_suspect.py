@@ -11,7 +11,7 @@ from scipy.stats import ttest_1samp
 from torch import nn
 
 import agop
-from agop.auditing.suspect import Mark, copies
+from agop.auditing.suspect import Mark
 from agop.errors import FileError, InputError, ModelError
 from tests import shortcuts
 
@@ -35,11 +35,6 @@ def noise(seed, side=6):
     values = torch.rand(4, side, side, generator=torch.Generator().manual_seed(seed))
     values[3] = 1
     return Mark(values)
-
-
-def without_a_class(mark):
-    """The same change as any other function."""
-    return mark.__call__
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +100,14 @@ def test_no_class_is_an_answer():
     result = agop.suspect(network(), images(), noise(3), progress=False)
     assert "No class is raised more than by the controls" in result.sentence
     assert f"A rise by {result.detectable:.1f} beyond the controls" in result.sentence
+
+
+def test_another_change_is_tested_against_the_images_as_they_are(learned):
+    model, (pictures, _), mark = learned
+    result = agop.suspect(model, pictures, mark.__call__, progress=False)
+    assert [row["name"] for row in result.copies] == ["as they are"]
+    assert result.table[0]["class_index"] == shortcuts.PLANTED
+    assert result.table[0]["control"] == 0
 
 
 def test_figures_are_those_of_a_loop_over_classes():
@@ -193,13 +196,11 @@ def test_places_of_a_mark():
     assert bool((tiled == 1).all())
 
 
-@pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("name", ["shuffled 1", "mirrored", "upside down"])
-def test_copies_have_the_pixels_of_the_change_in_its_box(name, own):
+def test_copies_have_the_pixels_of_the_mark_in_its_box(name):
     pictures, mark = torch.zeros(3, 3, 12, 12), noise(0)
-    change = mark if own else without_a_class(mark)
-    tested, alike = copies(change, 3, seed=0)
-    changed, copied = mark(pictures), (tested | alike)[name](pictures)
+    shuffled, alike = mark.copies(seed=0)
+    changed, copied = mark(pictures), (shuffled | alike)[name](pictures)
     assert not torch.equal(changed, copied)
     assert bool((copied[:, :, 6:] == 0).all())
     for before, after in zip(changed, copied, strict=True):
@@ -208,14 +209,16 @@ def test_copies_have_the_pixels_of_the_change_in_its_box(name, own):
         assert torch.equal(copied[..., :6].flip(3), changed[..., :6])
 
 
-def test_other_colours_of_a_mark_and_of_another_change():
+def test_other_colours_of_a_mark():
     picture = torch.tensor([0.9, 0.5, 0.2, 1.0])[:, None, None].expand(4, 3, 3)
-    pictures, kept = torch.full((2, 3, 12, 12), 0.5), "green kept, others inverted"
-    pictures[:, :, 11] = torch.tensor([0.0, 1.0]).repeat(6)  # colours stay between those of the images
-    for change in (Mark(picture), without_a_class(Mark(picture))):
-        _, alike = copies(change, 3, seed=0)
-        torch.testing.assert_close(alike[kept](pictures)[0, :, 0, 0], torch.tensor((0.1, 0.5, 0.8)))
-    assert set(copies(Mark(picture[:2]), 1, seed=0)[1]) == {"mirrored", "upside down", "inverted"}
+    pictures, (_, alike) = torch.zeros(2, 3, 12, 12), Mark(picture).copies(seed=0)
+    for name, colour in {
+        "inverted": (0.1, 0.5, 0.8),
+        "red kept": (0.9, 0.5, 0.8),
+        "blue kept": (0.1, 0.5, 0.2),
+    }.items():
+        torch.testing.assert_close(alike[name](pictures)[0, :, 0, 0], torch.tensor(colour))
+    assert set(Mark(picture[:2]).copies(seed=0)[1]) == {"mirrored", "upside down", "inverted"}
 
 
 # --- Bad input
@@ -227,10 +230,10 @@ def test_other_colours_of_a_mark_and_of_another_change():
         ({"change": lambda x: x}, "leaves all images as they are"),
         ({"change": lambda x: x[:, :, 1:]}, r"change returns \(24, 3, 11, 12\)"),
         ({"change": lambda x: x / 0}, "change returns NaN or infinite values"),
-        ({"change": 3}, "change is a int"),
+        ({"change": 3}, "change isn't a function"),
         ({"change": lambda x: None}, "change returns NoneType"),
         ({"controls": []}, "controls are empty"),
-        ({"controls": [4]}, "control 1 is a int"),
+        ({"controls": [4]}, "control 1 isn't a function"),
         ({"class_names": ("a", "b")}, "there are 2 class names, the model has 40 classes"),
         ({"labels": torch.full((24,), 40)}, "label 40 of sample 0 is out of range"),
         ({"images": images(7)}, "there are 7 images: give at least 8"),
