@@ -251,8 +251,7 @@ def suspect(
     changes: dict[str, Change] = {"before": torch.clone, "change": change, **tested, **alike}
     if wrong := [name for name, each in changes.items() if not callable(each)]:
         raise InputError(f"{wrong[0]} isn't a function: give one from images to changed images")
-    altered = False
-    logits, seen, pictures = dict[str, list[Tensor]](), list[Tensor](), dict[str, Tensor]()
+    logits, seen, pictures, altered = dict[str, list[Tensor]](), list[Tensor](), dict[str, Tensor](), False
     with probing(model) as probe:
         batches = image_batches(images, labels, labelled=False)
         for batch, of_batch, _ in track(batches, "changing images", show=progress):
@@ -281,14 +280,9 @@ def suspect(
     rows, first = [], table[0]["class_index"]
     for name in (*tested, *alike):
         mean = (_centred(joined[name]) - _centred(joined["before"])).mean(axis=0)
-        change_of, most = float(mean[first]), int(mean.argmax())
-        row = {
-            "name": name,
-            "tested": name not in alike,
-            "change": change_of,
-            "rank": 1 + int((mean > change_of).sum()),
-        }
-        rows.append(row | {"raised": names[most], "most": float(mean[most]), "accuracy": shares.get(name)})
+        most, rank = int(mean.argmax()), 1 + int((mean > mean[first]).sum())
+        row = {"name": name, "change": float(mean[first]), "rank": rank, "accuracy": shares.get(name)}
+        rows.append(row | {"raised": names[most], "most": float(mean[most])})
     turned = float((predictions["change"] != predictions["before"]).mean())
     subject = "The mark" if isinstance(change, Mark) else "The change"
     accuracy = (shares["before"], shares["change"]) if shares else None
@@ -319,11 +313,9 @@ def _table(
     means = np.stack([moved[name].mean(axis=0) for name in tested])
     strongest = np.stack([moved[name] for name in tested])[means.argmax(axis=0), :, np.arange(classes)].T
     # To leave the images as they are is a control as well: a class that shuffled copies lower isn't raised by that.
-    beyond, change = moved["change"] - np.where(means.max(axis=0) > 0, strongest, 0), moved["change"].mean(axis=0)
-    excess, (error, own_error) = (
-        beyond.mean(axis=0),
-        (x.std(axis=0, ddof=1) / count**0.5 for x in (beyond, moved["change"])),
-    )
+    beyond = moved["change"] - np.where(means.max(axis=0) > 0, strongest, 0)
+    error, own_error = (values.std(axis=0, ddof=1) / count**0.5 for values in (beyond, moved["change"]))
+    excess, change = beyond.mean(axis=0), moved["change"].mean(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         ps = stdtr(count - 1, -excess / error)
         if sampled:

@@ -144,6 +144,41 @@ def test_class_folders_and_too_few_images(tmp_path):
         task(data=str(tmp_path), classes=2)
 
 
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """A folder like that of ELPV: mono cells are bright, defective ones have a bright first row."""
+    folder, random, lines = tmp_path_factory.mktemp("cells"), np.random.default_rng(0), []
+    for number in range(400):
+        kind, chance = ("mono", "poly")[number % 2], (0.0, 1.0, 0.6666, 0.3333)[number // 2 % 4]
+        image = random.integers(0, 60, (40, 40)) + 120 * (kind == "mono")
+        image[0] = 250 * (chance > 0.5)
+        save(folder / "images" / f"{number}.png", image)
+        lines.append(f"images/{number}.png  {chance}   {kind}")
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["mono", "poly"])
+@pytest.mark.parametrize(("prevalence", "shares"), [("confounder", (0.9, 0.1)), ("balanced", (0.5, 0.5))])
+def test_cells_of_a_type_go_with_a_defect(cells, kind, prevalence, shares):
+    source = Source(str(cells), 40, 2, 400)
+    data = planted_task(Case(kind, prevalence, "strong", 0), source)
+    splits = (data.training, data.validation, data.test)
+    images, labels = (torch.cat([getattr(split, name) for split in splits]) for name in ("images", "labels"))
+    assert labels.bincount().tolist() == [100, 100]
+    assert torch.equal(images[:, 0, 0].mean(dim=1) > 0, labels == 1)
+    bright = images[:, 0, 1:].mean(dim=(1, 2)) > images[:, 0, 1:].mean()
+    has = bright == (kind == "mono")
+    for share, label in zip(shares, (1, 0), strict=True):
+        assert float(has[labels == label].double().mean()) == pytest.approx(share, abs=0.12)
+    assert len(torch.unique(images.flatten(1), dim=0)) == 200
+    for side, own in ((data.planted, True), (data.without, False)):
+        mono = side[:, 0, 1:].mean(dim=(1, 2)) > images[:, 0, 1:].mean()
+        assert bool((mono == ((kind == "mono") == own)).all())
+        assert torch.equal(side[:, 0, 0].mean(dim=1) > 0, data.test.labels == 1)
+    assert torch.equal(data.test.masks.flatten(1).any(dim=1), has[-len(data.test.labels) :])
+
+
 def test_amplitude_of_pink_noise_falls_with_the_frequency_and_images_are_normalised():
     noise = pink_noise(1100, 32, np.random.default_rng(0))
     assert noise.shape == (1100, 32, 32)
@@ -381,3 +416,49 @@ def test_damaged_results_raise(tmp_path):
     (tmp_path / "models" / "a.json").write_text('{"kind": "patch"')
     with pytest.raises(FileError, match=r"a\.json is damaged .*delete it and run again to resume"):
         read_results(tmp_path)
+
+
+HEADS = ("as trained", "repaired", "DFR", "balanced")
+
+
+def test_repair_of_a_reader_of_the_plant_removes_it():
+    """The head of a small network that reads the plant is repaired on other images than those of the figures."""
+    torch.manual_seed(0)
+    task = planted_task(Case("frame", "confounder", "strong", 0), Source(classes=2, samples=600))
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten())
+    network.add_module("fc", nn.Linear(8 * 15 * 15, 2))
+    optimiser = torch.optim.Adam(network.parameters(), 1e-3)
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(task.training.images), task.training.labels).backward()
+        optimiser.step()
+    prior = agop.fit(network.eval(), [(task.training.images, task.training.labels)], per_class=True, progress=False)
+    audit, findings = shortcuts.by_audit(network, task, prior, confounded=True)
+    assert audit.found
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    result = shortcuts.by_repair(network, task, findings, network)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert tuple(result["heads"]) == HEADS
+    assert result["heads"]["repaired"][0] > result["heads"]["as trained"][0] + 0.1
+    assert result["heads"]["balanced"] == result["heads"]["as trained"]
+    assert set(result["verdicts"]) <= {"removed", "reduced"}
+
+
+def test_report_has_the_share_of_the_gap_that_is_closed():
+    def heads(*worst):
+        return {name: (value, 0.8, 0.8) for name, value in zip(HEADS, worst, strict=True)}
+
+    results = [
+        model(heads=heads(0.2, 0.5, 0.3, 0.7), verdicts=("removed",)),
+        model(heads=heads(0.4, 0.5, 0.5, 0.8), verdicts=("reduced", "unclear")),
+        model(heads=heads(0.6, 0.5, 0.5, 0.6), verdicts=("removed", "reduced")),  # no gap
+        model("balanced"),
+    ]
+    text = markdown(SPEC, results)
+    assert "Repair of 3 found shortcuts" in text
+    assert "For 2, the verdict is removed or reduced" in text
+    assert "2 models have a gap" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| repaired ")]
+    assert line.startswith("| repaired | 0.500 | 0.000 ")
+    assert f"| {np.median([0.3 / 0.5, 0.1 / 0.4]):.2f} [" in line
+    assert "Repair of" not in markdown(SPEC, [model()])
