@@ -29,17 +29,7 @@ from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
 from agop.bench.runner import run_folder
 from agop.bench.scenarios.base import Recipe, Scenario
-from agop.bench.scenarios.planted import (
-    CELLS,
-    KINDS,
-    PREVALENCES,
-    STRENGTHS,
-    Case,
-    PlantedTask,
-    Source,
-    has_cells,
-    planted_task,
-)
+from agop.bench.scenarios.planted import KINDS, PREVALENCES, STRENGTHS, Case, PlantedTask, Source, planted_task
 from agop.bench.training import Task, TrainingRun, train
 from agop.errors import InputError
 from agop.explanation import explain
@@ -56,8 +46,6 @@ RECIPE = Recipe(
     epochs=8, batch=64, learning_rate=5e-3, weight_decay=1e-2, optimizer="adamw", schedule="one-cycle",
     snapshot_every=None, hook_every=8,
 )  # fmt: skip
-# Side of solar cells, and epochs: there are few.
-_CELL_SIDE, _CELL_EPOCHS = 96, 20
 # The share of training in the time of a model.
 _TRAINING = 0.5
 
@@ -115,22 +103,18 @@ def run_shortcuts(
     force: bool, print_line: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Begin or resume a run: compute the missing models, then write and print the report."""
-    cells = has_cells(data)
-    if cells:
-        strength, classes, label = ["strong"], 2, ()
     listed = cases(
-        select("kind", kind, list(CELLS if cells else KINDS)),
+        select("kind", kind, list(KINDS)),
         select("prevalence", prevalence, list(PREVALENCES), ["confounder", "balanced"]),
         select("strength", strength, list(STRENGTHS)),
         range(first_seed, first_seed + seeds),
     )
     spec = ShortcutSpec(
         data=None if data is None else str(data.resolve()),
-        side=_CELL_SIDE if cells else 32,
         classes=len(label) if label else classes,
         samples=600 if quick else samples,
         labels=tuple(label or ()),
-        epochs=1 if quick else _CELL_EPOCHS if cells else RECIPE.epochs,
+        epochs=1 if quick else RECIPE.epochs,
         detectors=tuple(dict.fromkeys(("audit", *select("detector", detector, DETECTORS)))),
     )
     planted_task(listed[0], spec)  # raises now if a file is missing or damaged
@@ -202,9 +186,7 @@ def _run_model(spec: ShortcutSpec, folder: Path, case: Case, progress: Callable[
     run = trained(case, task)
     model, prior = run.model, run.prior
     assert prior is not None  # a run has one epoch at least
-    # What goes with a natural nuisance, and where, isn't known: any finding counts.
-    planted = case.prevalence == "confounder" and case.kind not in CELLS
-    audit, findings = by_audit(model, task, prior, confounded=planted)
+    audit, findings = by_audit(model, task, prior, confounded=case.prevalence == "confounder")
     detections, repaired = {"audit": audit}, dict[str, Any]()
     if case.prevalence == "confounder" and audit.found:
         other = replace(case, prevalence="balanced")

@@ -37,7 +37,11 @@ _UNTRAINED = _flag("untrained", "Networks with random weights: methods should sc
 _FORCE = _flag(
     "force", "Resume a run that was started with another agop or torch, or write into a folder that has other files."
 )
-_FOLDER = [_flag("fresh", "Delete an earlier run in the run folder."), _FORCE]
+_FOLDER = [
+    _flag("fresh", "Delete an earlier run in the run folder."),
+    _FORCE,
+    _flag("verbose", "Print all tables, and the figures of each verdict."),
+]
 _SMOKE_TEST = _flag("quick", "400 images, 1 epoch, 20 test images: a smoke test.")
 _PHOTOS = "Photographs: a folder of images, an .npz, or CIFAR-10's folder."
 
@@ -110,10 +114,7 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
     "shortcuts": (
         "Train models with and without planted shortcuts, and judge the audit: are learned shortcuts found?",
         [
-            _file(
-                "data",
-                "MNIST-like idx files, CIFAR-10's folder, class folders, or ELPV's folder. Default: drawn digits.",
-            ),
+            _file("data", "MNIST-like idx files, CIFAR-10's folder, or class folders. Default: drawn digits."),
             _option("seeds", int, 2, "Models of each kind, strength and prevalence.", min=1),
             _option("first_seed", int, 0, "The first seed.", min=0),
             _names("kind", "Only this kind of plant: patch, sticker …"),
@@ -128,10 +129,26 @@ BENCHMARKS: dict[str, tuple[str, list[Parameter]]] = {
             _FORCE,
         ],
     ),
+    "cutouts": (
+        "Paste objects on photographs, explain a pretrained network, and score maps against the objects' outlines.",
+        [
+            _file("objects", "objects.csv with lines file,class[,class…], files with transparency; or its folder."),
+            _file("photos", "Photographs: a folder of images."),
+            _option(
+                "network", str | None, None, "package.module:function, torchvision:NAME … for ImageNet's mean, std."
+            ),
+            _option("size", int, 224, "Side of the images.", min=32),
+            _option("per_object", int, 2, "Images of each object.", min=1),
+            _option("pairs", int, 60, "Images with two objects.", min=0),
+            _option("seed", int, 0, "Seed of places and sizes.", min=0),
+            *_SCORED[:1],
+            _FORCE,
+        ],
+    ),
 }
 
 
-def _run(benchmark: str, out: Path, jobs: int | None, force: bool, **options: Any) -> None:
+def _run(benchmark: str, out: Path, force: bool, jobs: int | None = None, **options: Any) -> None:
     """Run a benchmark, and print its summary."""
     from rich.console import Console
 
@@ -146,18 +163,27 @@ def _run(benchmark: str, out: Path, jobs: int | None, force: bool, **options: An
 
         run_shortcuts(out, jobs, force=force, print_line=plain_console().print, **options)
         return
+    if benchmark == "cutouts":
+        from agop.bench.cutouts import CutoutsSpec, run_cutouts
+
+        for name in ("objects", "photos", "network"):
+            if options[name] is None:
+                raise InputError(f"{name} is missing: pass --{name}")
+        methods = {"methods": tuple(options.pop("method"))} if options["method"] else options.pop("method") or {}
+        run_cutouts(out, CutoutsSpec(**options, **methods), print_line=plain_console().print, force=force)
+        return
     from agop.bench.plans import PLANS
     from agop.bench.runner import run
     from agop.report.formats import show
     from agop.report.run import Run
 
-    fresh = options.pop("fresh")
+    fresh, verbose = options.pop("fresh"), options.pop("verbose")
     plan = PLANS[benchmark](**options)
     for note in plan.notes:
         plain_console(stderr=True).print(note)
     run(plan, out, jobs, fresh=fresh, force=force)
     console = Console(highlight=False, emoji=False)
-    show(Run(out), console)
+    show(Run(out), console, verbose=verbose)
     console.print(f"\nrows: {out}/rows.jsonl · page: agop report {out}", soft_wrap=True, markup=False)
 
 
@@ -165,7 +191,9 @@ app = typer.Typer(help="Run a benchmark.", no_args_is_help=True, rich_markup_mod
 
 
 def _add_command(benchmark: str, description: str, options: list[Parameter]) -> None:
-    what, how = ("models", "again") if benchmark == "shortcuts" else ("cells", "again (without --fresh)")
+    what, how = {"shortcuts": ("models", "again"), "cutouts": ("methods", "again")}.get(
+        benchmark, ("cells", "again (without --fresh)")
+    )
 
     @stoppable(f"finished {what} stay in {{out}}: run {how} to resume")
     def command(**values: Any) -> None:

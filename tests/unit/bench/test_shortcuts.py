@@ -144,41 +144,6 @@ def test_class_folders_and_too_few_images(tmp_path):
         task(data=str(tmp_path), classes=2)
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    """A folder like that of ELPV: mono cells are bright, defective ones have a bright first row."""
-    folder, random, lines = tmp_path_factory.mktemp("cells"), np.random.default_rng(0), []
-    for number in range(400):
-        kind, chance = ("mono", "poly")[number % 2], (0.0, 1.0, 0.6666, 0.3333)[number // 2 % 4]
-        image = random.integers(0, 60, (40, 40)) + 120 * (kind == "mono")
-        image[0] = 250 * (chance > 0.5)
-        save(folder / "images" / f"{number}.png", image)
-        lines.append(f"images/{number}.png  {chance}   {kind}")
-    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-@pytest.mark.parametrize("kind", ["mono", "poly"])
-@pytest.mark.parametrize(("prevalence", "shares"), [("confounder", (0.9, 0.1)), ("balanced", (0.5, 0.5))])
-def test_cells_of_a_type_go_with_a_defect(cells, kind, prevalence, shares):
-    source = Source(str(cells), 40, 2, 400)
-    data = planted_task(Case(kind, prevalence, "strong", 0), source)
-    splits = (data.training, data.validation, data.test)
-    images, labels = (torch.cat([getattr(split, name) for split in splits]) for name in ("images", "labels"))
-    assert labels.bincount().tolist() == [100, 100]
-    assert torch.equal(images[:, 0, 0].mean(dim=1) > 0, labels == 1)
-    bright = images[:, 0, 1:].mean(dim=(1, 2)) > images[:, 0, 1:].mean()
-    has = bright == (kind == "mono")
-    for share, label in zip(shares, (1, 0), strict=True):
-        assert float(has[labels == label].double().mean()) == pytest.approx(share, abs=0.12)
-    assert len(torch.unique(images.flatten(1), dim=0)) == 200
-    for side, own in ((data.planted, True), (data.without, False)):
-        mono = side[:, 0, 1:].mean(dim=(1, 2)) > images[:, 0, 1:].mean()
-        assert bool((mono == ((kind == "mono") == own)).all())
-        assert torch.equal(side[:, 0, 0].mean(dim=1) > 0, data.test.labels == 1)
-    assert torch.equal(data.test.masks.flatten(1).any(dim=1), has[-len(data.test.labels) :])
-
-
 def test_amplitude_of_pink_noise_falls_with_the_frequency_and_images_are_normalised():
     noise = pink_noise(1100, 32, np.random.default_rng(0))
     assert noise.shape == (1100, 32, 32)

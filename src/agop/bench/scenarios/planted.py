@@ -24,8 +24,6 @@ Drawing = Callable[[Images, np.random.Generator], tuple[Images, Masks]]
 # Share of images with the plant: of the class it goes with, and of each other class.
 PREVALENCES = {"confounder": (0.8, 0.2), "balanced": (0.5, 0.5), "none": (0.0, 0.0)}
 STRENGTHS = {"strong": 1.0, "weak": 0.5}
-# Kinds of solar cells, and the share of each class that has the type of the plant: a natural nuisance.
-CELLS, _CELL_SHARES = ("mono", "poly"), (0.9, 0.1)
 _TRAINING, _VALIDATION = 0.65, 0.05
 # Images of a class.
 _FEWEST = 60
@@ -95,59 +93,18 @@ class PlantedTask:
 def planted_task(case: Case, source: Source) -> PlantedTask:
     """The data of a case."""
     random = np.random.default_rng([case.seed, source.classes, *case.kind.encode()])
-    shares = PREVALENCES[case.prevalence]
-    if case.kind in CELLS:
-        images, planted, labels = _cells(case.kind, source, random)
-        target, thing, masks = 1, Plant(lambda images, _: (images, np.ones(images.shape[:3], bool)), None), None
-        shares = _CELL_SHARES if case.prevalence == "confounder" else shares
-    else:
-        images, labels = _some_classes(source, random)
-        target = int(random.integers(source.classes))
-        thing = plant(case.kind, source.side, case.strength, case.seed)
-        drawn, masks = thing.draw(images.astype(np.float32) / np.float32(255), random)
-        planted = (255 * drawn).round().astype(np.uint8)
-    has = random.random(len(labels)) < np.where(labels == target, *shares)
-    masks = np.ones(images.shape[:3], bool) if masks is None else masks
+    images, labels = _some_classes(source, random)
+    target = int(random.integers(source.classes))
+    thing = plant(case.kind, source.side, case.strength, case.seed)
+    drawn, masks = thing.draw(images.astype(np.float32) / np.float32(255), random)
+    planted = (255 * drawn).round().astype(np.uint8)
+    has = random.random(len(labels)) < np.where(labels == target, *PREVALENCES[case.prevalence])
     mixed = np.where(has[:, None, None, None], planted, images)
     ends = (np.array([_TRAINING, _TRAINING + _VALIDATION]) * len(labels)).astype(int)
     truths = {"plant": masks & has[:, None, None]}
     training, validation, test = selected(np.split(np.arange(len(labels)), ends), mixed, labels, truths, "plant")
     without, with_plant = normalised(images[ends[1] :]), normalised(planted[ends[1] :])
     return PlantedTask(training, validation, test, without, with_plant, target, thing)
-
-
-def has_cells(path: Path | None) -> bool:
-    """True for the folder of ELPV: photographs of solar cells, with defects and types in labels.csv."""
-    return path is not None and (path / "labels.csv").is_file()
-
-
-def _cells(kind: str, source: Source, random: np.random.Generator) -> tuple[Bytes, Bytes, NDArray[np.int64]]:
-    """Solar cells (N,S,S,3) of the other type, other cells of this type, and their labels (N,): 1 is a defect.
-
-    ELPV (Buerhop-Lutz et al. 2018, CC BY-NC-SA): `kind` is mono or poly.
-    """
-    images, defects, types = _all_cells(Path(source.data or ""), source.side)
-    pools = [
-        [random.permutation(np.flatnonzero((defects == defect) & ((types == kind) == own))) for own in (False, True)]
-        for defect in (0, 1)
-    ]
-    count = min(source.samples // 2, *(len(pool) for pair in pools for pool in pair))
-    order = random.permutation(2 * count)
-    others, own = (np.concatenate([pair[place][:count] for pair in pools])[order] for place in (0, 1))
-    return images[others], images[own], np.repeat([0, 1], count)[order]
-
-
-@lru_cache(maxsize=1)
-def _all_cells(folder: Path, side: int) -> tuple[Bytes, NDArray[np.int64], NDArray[np.str_]]:
-    """All cells (N,S,S,3), 1 for a defect that is more likely than not (N,), and types (N,)."""
-    rows = [line.split() for line in (folder / "labels.csv").read_text().splitlines() if line.strip()]
-    preprocessing = Preprocessing((side, side))
-    images = np.stack([np.asarray(preprocessing.picture(folder / name)) for name, _, _ in rows])
-    return (
-        images,
-        np.array([float(chance) > 0.5 for _, chance, _ in rows], np.int64),
-        np.array([kind for *_, kind in rows]),
-    )
 
 
 def _some_classes(source: Source, random: np.random.Generator) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
