@@ -66,7 +66,7 @@ runs/xai-tris/rows.jsonl: | $(PACKAGE)
 	$(BIN)/agop bench xai-tris --out runs/xai-tris
 
 # MNIST's idx files and photographs for the composite benchmark, CIFAR-10 for planted shortcuts:
-# make results DIGITS=FOLDER PHOTOS=FOLDER CIFAR10=FOLDER
+# make results DIGITS=FOLDER PHOTOS=FOLDER CIFAR10=FOLDER; with OBJECTS=CSV also cut-outs, by benchmarks/pretrained.py
 DATA := $(if $(DIGITS),--digits $(DIGITS)) $(if $(PHOTOS),--photos $(PHOTOS))
 CLASSES := $(if $(CIFAR10),--data $(CIFAR10))
 # The paper's methods and the controls that don't depend on the model.
@@ -87,6 +87,9 @@ results: $(READY)  ## update docs/results.md: 10 seeds of XAI-TRIS, 3 at 64×64 
 	$(BIN)/agop bench shortcuts $(CLASSES) --classes 3 --samples 3000 --first-seed 3 --seeds 3 --out runs/shortcuts
 	$(BIN)/agop bench shortcuts $(CLASSES) --seeds 3 --out runs/watermark --kind watermark --strength strong \
 		--prevalence confounder --prevalence balanced --prevalence none --label 3 --label 5 --detector audit
+	for network in $(if $(OBJECTS),mobilenet_v2 efficientnet_lite0 efficientnet_lite1:240 efficientnet_lite2:260 resnet50); do \
+		$(BIN)/agop bench cutouts --objects $(OBJECTS) --photos $(PHOTOS) --network benchmarks.pretrained:$${network%:*} \
+		--size $$(expr $$network : '.*:\(.*\)' || echo 224) --out runs/cutouts-$${network%:*} || exit 1; done
 	$(BIN)/python benchmarks/patch_speed.py runs/patch-speed.json
 	$(BIN)/python docs/make_results.py runs docs
 	$(BIN)/python docs/make_clevr_picture.py runs/clevr-xai docs/pictures/clevr-xai.png

@@ -1,6 +1,6 @@
 """Draw maps of three photographs by a network with ImageNet weights: `make_photo_picture.py FILE`.
 
-The photographs come with scikit-image. The AGOP is that of crops of them: ImageNet's training images aren't at hand.
+The photographs come with scikit-image.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agop.images.overlays import pixels, sheet
 
 SHOWN = ("chelsea", "coffee", "rocket")
 METHODS = ("integrated-gradients", "smoothgrad", "gradcam", "agop")
-SIZE, CROPS = 224, 48
+SIZE = 224
 MEAN, SPREAD = 127 / 255, 128 / 255  # the network's preprocessing
 BLACK, WHITE = [(0 - MEAN) / SPREAD] * 3, [(1 - MEAN) / SPREAD] * 3
 
@@ -39,26 +39,14 @@ def square(picture: Image.Image) -> Image.Image:
     return picture.crop((left, top, left + side, top + side))
 
 
-def crops(picture: Image.Image, count: int, random: torch.Generator) -> list[Tensor]:
-    """Crops of half to all of the shorter side, at random places."""
-    shorter, results = min(picture.size), []
-    for scale, x, y in torch.rand(count, 3, generator=random).tolist():
-        side = int(shorter * (0.5 + scale / 2))
-        left, top = int(x * (picture.width - side)), int(y * (picture.height - side))
-        results.append(tensor(picture.crop((left, top, left + side, top + side))))
-    return results
-
-
 def main() -> None:
     """One row per photograph."""
     pictures = [Image.fromarray(getattr(skimage.data, name)()) for name in SHOWN]
-    model, random = efficientnet_lite0(1000).eval(), torch.Generator().manual_seed(0)
-    batches = [torch.stack(crops(picture, CROPS, random)) for picture in pictures]
-    prior = agop.fit(model, batches, only_correct=False)
+    model = efficientnet_lite0(1000).eval()
     images = torch.stack([tensor(square(picture)) for picture in pictures])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", agop.AGOPWarning)
-        maps = {name: agop.explain(model, images, name, prior) for name in METHODS}
+        maps = {name: agop.explain(model, images, name) for name in METHODS}
     sheets = [
         sheet(picture, {name: values[index].numpy() for name, values in maps.items()})
         for index, picture in enumerate(pixels(images, BLACK, WHITE))

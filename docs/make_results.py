@@ -256,6 +256,17 @@ def shortcuts_page(folder: Path) -> str:
     return "\n".join(parts)
 
 
+def cutouts_page(reports: Sequence[Path]) -> str:
+    """The reports of cut-outs, a heading per network."""
+    lines = [
+        "# Cut-outs on photographs",
+        "",
+        "What this is: [benchmarks](../benchmarks.md#cut-outs-on-photographs).",
+        "",
+    ]
+    return "\n".join([*lines, *(re.sub(r"^#", "##", path.read_text(), flags=re.MULTILINE) for path in reports)])
+
+
 def main() -> None:
     """Write the overview and a page per benchmark."""
     folder, docs = Path(sys.argv[1]), Path(sys.argv[2])
@@ -279,6 +290,8 @@ def main() -> None:
         (docs / "results" / f"{page}.md").write_text(text, encoding="utf-8")
     if (folder / "shortcuts" / "report.md").exists():
         (docs / "results" / "shortcuts.md").write_text(shortcuts_page(folder), encoding="utf-8")
+    if reports := sorted(folder.glob("cutouts-*/report.md")):
+        (docs / "results" / "cutouts.md").write_text(cutouts_page(reports), encoding="utf-8")
     page = docs / "results.md"
     page.write_text(overview(page.read_text(encoding="utf-8"), runs, speed), encoding="utf-8")
 

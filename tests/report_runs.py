@@ -211,8 +211,8 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def terminal_text(run, width=200):
+def terminal_text(run, width=200, *, verbose=False):
     """What `agop bench` prints at its end."""
     console = Console(file=io.StringIO(), width=width)
-    show(run, console)
+    show(run, console, verbose=verbose)
     return console.file.getvalue()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from agop import methods
 from agop.errors import GradientError, InputError, PriorError, warn
-from agop.methods import Job, Method
+from agop.methods import AGOPMethod, Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
 from agop.model.outputs import Target, check_output, check_range, target_indices
@@ -20,6 +20,8 @@ from agop.prior.agop import AGOP
 Methods = str | Method | Sequence[str | Method]
 # Values above this multiple of the other images' largest value, and of 1, are of another range, as 0..255 beside 0..1.
 _OTHER_RANGE = 64
+# Fewer maps may be alike by chance. On solar cells, maps of one pixel had a correlation of 1, useful ones of .5.
+_FEW, _MANY, _ALIKE = 8, 100, 0.9
 
 
 @overload
@@ -117,8 +119,24 @@ def explain(
             by_part = [method.factors(part) for part in job.parts()]
             by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
             return _check_finite(method.combined(by_name), nan), by_name
-        maps = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
-    return _check_finite(maps[0] if len(maps) == 1 else torch.cat(maps), nan)
+        parts = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
+    maps = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if isinstance(method, AGOPMethod) and prior is not None:
+        _warn_if_alike(maps[:_MANY], images[:_MANY])
+    return _check_finite(maps, nan)
+
+
+def _warn_if_alike(maps: Tensor, images: Tensor) -> None:
+    """Warn if the maps of different images hardly differ: the prior decides them, not the image."""
+    if len(maps) < _FEW or all(torch.equal(image, images[0]) for image in images[1:]):
+        return
+    correlation = float(torch.corrcoef(maps.flatten(1).float()).nanmean())
+    if correlation > _ALIKE:
+        warn(
+            f"the maps of these {len(maps)} images hardly differ (mean correlation {correlation:.2f}): right if what "
+            "decides is at the same place in all images; else use the method agop:where=0, which leaves the prior's "
+            "diagonal out"
+        )
 
 
 def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:

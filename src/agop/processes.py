@@ -8,7 +8,9 @@ import pickle
 import random
 import re
 import signal
+import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, contextmanager
@@ -30,6 +32,8 @@ def available_cores() -> int:
 
 
 T = TypeVar("T")
+# Seconds between two lines of the progress without a terminal.
+_LINE_EVERY = 15.0
 
 
 def track(
@@ -50,7 +54,7 @@ def track(
 
 
 def progress_bar() -> Progress:
-    """A progress bar on stderr, hidden unless it is a terminal or a notebook."""
+    """A progress bar on stderr. Elsewhere than in a terminal or notebook: a line from time to time."""
     # Importing rich draws from Python's random generator, which must not change a training.
     state = random.getstate()
     from rich.console import Console
@@ -58,10 +62,30 @@ def progress_bar() -> Progress:
 
     random.setstate(state)
     console = Console(stderr=True)
+
+    class Lines(Progress):
+        """Lines with what is done and the time left, at most one in 15 seconds."""
+
+        said = time.monotonic()
+
+        def advance(self, task_id: Any, advance: float = 1) -> None:
+            super().advance(task_id, advance)
+            task, now = self._tasks[task_id], time.monotonic()
+            if now - self.said >= _LINE_EVERY and not task.finished:
+                self.said = now
+                left = "" if task.time_remaining is None else f", {timedelta(seconds=task.time_remaining)} left"
+                of = "" if task.total is None else f" of {task.total:g}"
+                print(f"{task.description}: {task.completed:.0f}{of}{left}", file=sys.stderr, flush=True)  # noqa: T201
+
+        def update(self, task_id: Any, *arguments: Any, **fields: Any) -> None:
+            super().update(task_id, *arguments, **fields)
+            self.advance(task_id, 0)
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not (console.is_terminal or console.is_jupyter)
     seconds = 3600.0  # an item may take minutes: rich's 30 seconds would give no time left
-    return Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=seconds)
+    kind = Lines if hidden else Progress
+    return kind(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=seconds)
 
 
 Fraction = Callable[[float], None]

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -33,6 +33,18 @@ def test_method_may_be_a_name_a_class_or_an_object():
         agop.explain(model, images, agop.methods.IntegratedGradients()),
         agop.explain(model, images, "integrated-gradients"),
     )
+
+
+def test_maps_that_the_prior_makes_alike_give_one_warning():
+    model, images, statistic = zoo.build("plain"), zoo.images(8), prior()
+    diagonal = torch.full_like(statistic.diagonal, 1e-6)
+    diagonal[:, 2, 3] = 1
+    statistic = replace(statistic, diagonal=diagonal, class_diagonals=None)
+    with pytest.warns(AGOPWarning, match=r"maps of these 8 images hardly differ .*agop:where=0") as warnings:
+        agop.explain(model, images, agop.methods.AGOPMethod(where=4), statistic)
+    assert len(warnings) == 1
+    agop.explain(model, images, agop.methods.AGOPMethod(where=0), statistic)
+    agop.explain(model, images[:1].expand(8, -1, -1, -1), agop.methods.AGOPMethod(where=4), statistic)
 
 
 @pytest.mark.parametrize("method", ["vanilla", "integrated-gradients", "smoothgrad", "gradcam", "agop-weighted"])

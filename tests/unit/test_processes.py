@@ -20,6 +20,7 @@ from agop.processes import (
     run_each,
     run_tasks,
     torchrun_rank,
+    track,
 )
 
 
@@ -49,6 +50,13 @@ def test_progress_bar_knows_the_time_left_of_items_that_take_minutes():
     for now[0] in (75.0, 150.0):
         bar.advance(task)
     assert bar.tasks[0].time_remaining == pytest.approx(750)
+
+
+def test_without_a_terminal_long_work_prints_lines(capsys, monkeypatch):
+    assert list(track("abc", "quick work")) == ["a", "b", "c"]
+    monkeypatch.setattr("agop.processes._LINE_EVERY", 0.0)
+    assert list(track(range(3), lambda item: f"item {item}")) == [0, 1, 2]
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()][-1] == "item 2: 2 of 3"
 
 
 def test_every_task_reports_its_progress_and_its_end():

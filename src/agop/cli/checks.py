@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agop.cli.options import ModelOptions
     from agop.images.files import ImageFolder
     from agop.images.preprocessing import Preprocessing
+    from agop.prior.agop import AGOP
 
 # Images to look at, spread over the folder, and images read at once. `fit` decides how many are in the model at once.
 _IMAGES, READ_BATCH = 128, 32
@@ -71,6 +72,21 @@ def look_at(
         _warn(f"{_mismatch(images, classes)}: images are counted without labels")
         images = ImageFolder(images.folder, images.preprocessing)
     return images, classes
+
+
+def default_methods(model: nn.Module, image: Tensor, prior: AGOP | None) -> list[str]:
+    """The method agop, or vanilla if agop needs a prior for this model and there is none. Prints which."""
+    from agop.cli.printing import plain_console
+    from agop.model.layers import fine_layer
+    from agop.model.probe import probing
+
+    if prior is not None:
+        return ["agop"]
+    with probing(model) as probe:
+        name = "vanilla" if fine_layer(probe, image) is None else "agop"
+    does = "also agop, a sharper map" if name == "vanilla" else "also agop-global, where the model looks in all images"
+    plain_console().print(f"method: {name}. With a prior from `agop fit`, {does}")
+    return [name]
 
 
 def _reject(problem: str, force: bool) -> None:

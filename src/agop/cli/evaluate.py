@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agop.cli import options
-from agop.cli.checks import count_classes
+from agop.cli.checks import count_classes, default_methods
 from agop.cli.printing import plain_console
 from agop.errors import InputError
 from agop.registry import unknown_name_error
@@ -152,11 +152,11 @@ def sanity(
     from agop.evaluation.sanity import sanity as check
     from agop.images.files import load_some
 
-    names = method or (["agop"] if prior else ["vanilla"])
-    for name in names:
+    for name in method or ():
         methods.create(name)  # raises before the images are read
     network, preprocessing, statistic = how.open(model, prior, force)
     count_classes(network, preprocessing.zeros())  # raises before the images are read
+    names = method or default_methods(network, preprocessing.zeros(), statistic)
     some, others = load_some(pictures, preprocessing, images), options.load_references(references, preprocessing)
     for name in names:
         result = check(

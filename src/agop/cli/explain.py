@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agop.cli import options
-from agop.cli.checks import READ_BATCH, count_classes, enlargement, mixed_sizes, wrong_folders
+from agop.cli.checks import READ_BATCH, count_classes, default_methods, enlargement, mixed_sizes, wrong_folders
 from agop.cli.printing import plain_console
 from agop.errors import InputError, MissingExtraError, ModelError, recorded_warnings, warn
 
@@ -63,7 +63,8 @@ def explain(
         methods.create(name)  # raises before the model is loaded
     folders = _image_files(images, skip)
     network, preprocessing, statistic = how.open(model, prior, force)
-    selected = _methods(method, layer, statistic, references)
+    wanted = method or default_methods(network, preprocessing.zeros(), statistic)
+    selected = _methods(wanted, layer, statistic, references)
     files = [path for path, _ in folders]
     check_outputs(out, files, [*files, Path(model), how.weights, prior, names], force=force)
     known = class_names(statistic, names, count_classes(network, preprocessing.zeros()), network)
@@ -89,14 +90,13 @@ def explain(
     console.print(f"wrote {out}/index.html, overlays/, maps.safetensors and manifest.json")
 
 
-def _methods(names: list[str] | None, layer: str | None, prior: AGOP | None, references: Path | None) -> list[str]:
+def _methods(names: list[str], layer: str | None, prior: AGOP | None, references: Path | None) -> list[str]:
     """Names of the methods, without repeats."""
     from agop import methods
     from agop.methods.base import takes_layer
 
     every = methods.runnable(prior, with_references=references is not None)
-    wanted = names or (["vanilla"] if prior is None else ["agop"])
-    selected = list(dict.fromkeys(each for name in wanted for each in (every if name == "all" else [name])))
+    selected = list(dict.fromkeys(each for name in names for each in (every if name == "all" else [name])))
     kinds = [methods.get(name) for name in selected]
     if layer is not None and not any(takes_layer(kind) and not kind.uses_first_layer for kind in kinds):
         raise InputError(f"--layer is for gradcam and gradcam++, not for {', '.join(selected)}: remove it")

@@ -35,7 +35,7 @@ References = Annotated[
     f"At most {_MOST_REFERENCES} of them are read, evenly spaced. Default: those of the prior.",
 ]
 _METHOD = "Method from `agop list`, or package.module:CLASS; repeatable. METHOD:OPTION=VALUE,OPTION=VALUE sets options."
-_DEFAULT_METHOD = "Default: agop with --prior, vanilla without."
+_DEFAULT_METHOD = "Default: agop, or vanilla for a model for which agop needs --prior."
 Methods = Annotated[list[str] | None, f"{_METHOD} {_DEFAULT_METHOD}"]
 MethodsOrAll = Annotated[list[str] | None, f"{_METHOD} all: every method. {_DEFAULT_METHOD}"]
 Layer = Annotated[str | None, "Layer for gradcam and gradcam++, by name."]

@@ -1,6 +1,7 @@
 """tune(): the exponent of the factor *where* of the method `agop`, chosen without masks."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,10 +49,10 @@ def tune(model: nn.Module, prior: AGOP, images: Tensor, *, progress: bool = True
     """
     if len(images) < 2 or prior.count < ENOUGH_SAMPLES or prior.provenance.at_chance or prior.is_even:
         return prior
-    output = prior.provenance.output
-    _, factors = explain(model, images, AGOPMethod(where=1), prior, nan="skip", factors=True, output=output)
-    if "where" not in factors:
+    options: dict[str, Any] = {"nan": "skip", "factors": True, "output": prior.provenance.output}
+    if "where" not in explain(model, images[:1], AGOPMethod(where=1), prior, **options)[1]:
         return prior
+    factors = explain(model, images, AGOPMethod(where=1), prior, **options)[1]
     places = factors.pop("where")
     rest = torch.stack(list(factors.values())).prod(dim=0)
     scores = {

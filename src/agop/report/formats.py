@@ -14,13 +14,16 @@ from rich.text import Text
 from agop.registry import Registry
 from agop.report.advice import advice
 from agop.report.claims import FAILS, HOLDS, check, heading, remarks
-from agop.report.run import Run, comparisons, image_choices, published
+from agop.report.folder import is_control
+from agop.report.run import Run, comparisons, headline, image_choices, published
 from agop.report.tables import ScoreCell, ScoreTable, score_tables
 from agop.tables import Table, counted, escape_latex, escape_markdown, mean
 
 Format = Callable[[Run], str]
 registry: Registry[Format] = Registry("format")
 _COLOURS = {HOLDS: "green", FAILS: "red"}
+# Lines of tasks in the terminal.
+_MOST_TASKS = 20
 _COLUMNS = ("scenario", "background", "masks", "method", "metric", "mean", "low", "high", "n", "paper", "best")
 
 
@@ -30,26 +33,41 @@ def report_format(function: Format) -> Format:
     return function
 
 
-def show(run: Run, console: Console) -> None:
-    """Print the tables and the claims."""
+def show(run: Run, console: Console, *, verbose: bool = False) -> None:
+    """Print the best method of each task, the verdicts and a recommendation; if verbose, all tables and figures."""
     tables = score_tables(run)
-    cited = "; the paper's figures dimmed" if any(table.cites_paper for table in tables) else ""
-    console.print(f"Means over {run.spec.intervals}, best in bold{cited}\n")
-    for table in tables:
-        console.print(table.title, style="italic", markup=False, soft_wrap=True)
-        for piece in _pieces(table, console):
-            console.print(piece)
-            console.print()
+    if verbose:
+        cited = "; the paper's figures dimmed" if any(table.cites_paper for table in tables) else ""
+        console.print(f"Means over {run.spec.intervals}, best in bold{cited}\n")
+        for table in tables:
+            console.print(table.title, style="italic", markup=False, soft_wrap=True)
+            for piece in _pieces(table, console):
+                console.print(piece)
+                console.print()
+    else:
+        console.print(_best_methods(run, tables))
     claims = check(run)
     if claims:
-        console.print(heading(run), style="bold")
+        console.print(f"\n{heading(run)}", style="bold")
     for checked in claims:
-        colour = _COLOURS.get(checked.verdict, "yellow")
-        console.print(Text.assemble((checked.verdict, colour), f"  {checked.claim}: {checked.figures}"), soft_wrap=True)
-    for remark in remarks(run):
+        colour, figures = _COLOURS.get(checked.verdict, "yellow"), f": {checked.figures}" if verbose else ""
+        console.print(Text.assemble((checked.verdict, colour), f"  {checked.claim}{figures}"), soft_wrap=verbose)
+    for remark in remarks(run) if verbose else ():
         console.print(remark, soft_wrap=True, markup=False)
     console.print("\nIn short", style="bold")
     console.print(advice(run), soft_wrap=True, markup=False)
+
+
+def _best_methods(run: Run, tables: Sequence[ScoreTable]) -> Grid:
+    """A line per task with the main metric of the best method, and of the second."""
+    metric, sign = headline(run), 1 if run.metrics[headline(run)]["higher_is_better"] else -1
+    grid = Grid("task", f"best by {escape(run.metrics[metric]['label'])}", "second", box=None, pad_edge=False)
+    for table in tables[:_MOST_TASKS]:
+        cells = {m: cell for m, row in table.rows.items() for cell in row if cell.metric == metric and cell.ours}
+        order = sorted(cells, key=lambda m: -sign * cells[m].ours.mean)  # type: ignore[union-attr]  # it isn't None
+        first = [f"{m} {cells[m].mean} {cells[m].interval}" for m in order if not is_control(m)][:2]
+        grid.add_row(*map(Text, (re.split(" covering|, accuracy", table.title)[0], *first)))
+    return grid
 
 
 def _pieces(table: ScoreTable, console: Console) -> Iterator[Grid]:

@@ -89,6 +89,35 @@ def test_explain_writes_overlays_a_manifest_and_the_maps_of_agop_explain(folder)
     torch.testing.assert_close(load_file(folder / "one" / "maps.safetensors"), expected)
 
 
+PHOTO_NETWORK = """
+import torch
+from torch import nn
+
+
+def make():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 8, stride=8), nn.Tanh(), nn.Conv2d(4, 4, 2, stride=2), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, 2))
+"""
+
+
+def test_without_a_prior_the_default_is_agop_for_networks_of_photographs_and_vanilla_for_small_ones(folder):
+    (folder / "photo_network.py").write_text(PHOTO_NETWORK)
+    how = ("--size", "112", "--mean", "0.5", "--std", "0.5")
+    for command, model, name in (
+        ("explain", ("photo_network:make", *how), "agop"), ("sanity", ("photo_network:make", *how), "agop"),
+        ("explain", MODEL, "vanilla"), ("sanity", MODEL, "vanilla"),
+    ):  # fmt: skip
+        out = ("--out", f"default-{name}") if command == "explain" else ("--steps", "1")
+        images = "data/class1/001.png" if command == "explain" else "data"
+        output = run_checked(command, model[0], images, *model[1:], *out, folder=folder).stdout
+        assert f"method: {name}. With a prior from `agop fit`, also agop" in output
+        if command == "explain":
+            assert set(load_file(folder / out[1] / "maps.safetensors")) == {name}
+        else:
+            assert f"rank correlation of {name} maps" in output
+
+
 def test_references_are_prepared_like_the_images(folder):
     """A folder of images of another size, without the unreadable one."""
     save(folder / "others" / "1.png", np.full((16, 16), 200))

@@ -172,20 +172,38 @@ def upsampled(maps, size=112):
     return functional.interpolate(torch.stack(maps)[:, None], (size, size), mode="bilinear")[:, 0]
 
 
-def test_photo_network_needs_no_prior_and_its_map_is_layers_times_class_map():
+def layers_and_class_map(model, images, targets):
+    """The two factors at one size of the images, each with a maximum of 1."""
+    parts = layer_gradients(model, images, [1, 2], targets)
+    coarse = [(g.mean((1, 2))[:, None, None] * a).sum(0).relu() for _, (a, g) in parts]
+    coarse = [(c / c.max() + 1e-6).sqrt() if c.any() else torch.ones_like(c) for c in coarse]
+    return scaled(upsampled([fine[1].norm(dim=0) for fine, _ in parts])), scaled(upsampled(coarse))
+
+
+def test_photo_network_needs_no_prior_and_its_map_is_layers_times_class_map_at_two_sizes():
     model, images = photo_network()
     targets = [2, 0, 1]
     maps, factors = agop.explain(model, images, target=targets, factors=True)
     assert list(factors) == ["layers", "class map"]
-    parts = layer_gradients(model, images, [1, 2], targets)
-    torch.testing.assert_close(factors["layers"], scaled(upsampled([fine[1].norm(dim=0) for fine, _ in parts])))
-    coarse = [(g.mean((1, 2))[:, None, None] * a).sum(0).relu() for _, (a, g) in parts]
-    coarse = [(c / c.max() + 1e-6).sqrt() if c.any() else torch.ones_like(c) for c in coarse]
-    torch.testing.assert_close(factors["class map"], scaled(upsampled(coarse)), rtol=1e-4, atol=1e-4)
+    twice = functional.interpolate(images, (224, 224), mode="bilinear")
+    pairs = zip(*(layers_and_class_map(model, x, targets) for x in (images, twice)), strict=True)
+    for values, (small, large) in zip(factors.values(), pairs, strict=True):
+        torch.testing.assert_close(values, scaled((small * large).sqrt()), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(maps, toned(factors["layers"] * factors["class map"], 0.5))
     assert torch.equal(maps, agop.explain(model, images, target=targets))
     for batch_size in (1, 2):
         torch.testing.assert_close(agop.explain(model, images, target=targets, batch_size=batch_size), maps)
+
+
+def test_network_for_images_of_one_size_gets_a_map_of_that_size():
+    model, images = photo_network()
+    fixed = nn.Sequential(model[0], nn.Flatten(), nn.Linear(6 * 7 * 7, 4)).eval()
+    with torch.no_grad():  # as the mean over positions does
+        fixed[2].weight.copy_(model[3].weight.repeat_interleave(49, dim=1) / 49)
+        fixed[2].bias.copy_(model[3].bias)
+    factors = agop.explain(fixed, images, target=[2, 0, 1], factors=True)[1]
+    for values, expected in zip(factors.values(), layers_and_class_map(model, images, [2, 0, 1]), strict=True):
+        torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_without_a_prior_small_feature_maps_raise_and_the_error_names_fit():

@@ -41,7 +41,7 @@ def test_formats_agree_with_the_rows(tmp_path):
 
 def test_terminals_of_any_width_show_all_scores_and_claims(tmp_path):
     run = write_xai_tris(tmp_path)
-    wide, narrow = (terminal_text(run, width) for width in (200, 50))
+    wide, narrow = (terminal_text(run, width, verbose=True) for width in (200, 50))
     row = next(line for line in wide.splitlines() if line.startswith("agop-weighted"))
     assert row.split()[1:5] == ["0.643", "0.642", "0.315", "0.314"]
     assert wide.count("holds ") == 11
@@ -103,8 +103,17 @@ def test_latex_has_only_its_own_commands(text, tmp_path):
 
 
 def test_the_terminal_shows_text_from_files_without_markup(tmp_path):
-    assert terminal_text(write_hostile(tmp_path, SPECIAL), width=400).count(SPECIAL) >= 16
-    assert "[/]" in terminal_text(write_hostile(tmp_path / "closed", "[/]"), width=400)
+    for verbose, folder in ((True, "all"), (False, "summary")):
+        run = write_hostile(tmp_path / folder, SPECIAL)
+        assert terminal_text(run, width=400, verbose=verbose).count(SPECIAL) >= (16 if verbose else 8)
+        assert "[/]" in terminal_text(write_hostile(tmp_path / f"{folder}-closed", "[/]"), width=400, verbose=verbose)
+
+
+def test_the_terminal_summary_has_the_best_two_methods_of_each_task_and_the_verdicts(tmp_path):
+    lines = terminal_text(write_xai_tris(tmp_path)).splitlines()
+    assert len(lines) <= 40
+    assert "best by" in lines[0]
+    assert sum(line.startswith("holds ") for line in lines) == 11
 
 
 def test_every_format_has_the_variants(tmp_path):
