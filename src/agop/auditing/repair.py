@@ -171,22 +171,18 @@ def set_head(head: Any, predictions: Predictions, name: str, audit: Audit) -> No
         for finding in audit.findings
     ]
     labels, classes = predictions.split.labels.numpy(), predictions.before.shape[1]
-    put(head, *fit_head(np.array(features), labels, classes, intercept=head.bias is not None))
+    put(head, *fit_head(np.array(features), labels, classes))
 
 
 def put(head: Any, weight: Columns, bias: Columns) -> None:
-    """Replace the weights of a layer by weights (K,D) and bias (K,)."""
+    """Replace the weights of a linear layer by weights (K,D) and bias (K,), which it gets if it has none."""
     if head.out_features == 1:  # a single logit
         weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
-    with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(weight))
-        if head.bias is not None:
-            head.bias.copy_(torch.from_numpy(bias))
+    for name, values in (("weight", weight), ("bias", bias)):
+        setattr(head, name, nn.Parameter(torch.from_numpy(values).to(head.weight)))
 
 
-def fit_head(
-    features: Columns, labels: Any, classes: int, weights: Columns | None = None, *, intercept: bool = True
-) -> tuple[Columns, Columns]:
+def fit_head(features: Columns, labels: Any, classes: int, weights: Columns | None = None) -> tuple[Columns, Columns]:
     """Weights (K,D) and bias (K,) by ridge regression on features (F,2,N,D), with the constant chosen on other folds.
 
     The squared error of all 2F versions of an image, plus the squared difference of the scores of both versions of a
@@ -203,7 +199,7 @@ def fit_head(
         scores = np.empty((*features.shape[:3], classes))
         for fold in range(_FOLDS):
             inside = folds != fold
-            weight, bias = _ridge(features[:, :, inside], targets[inside], weights[inside], ridge, intercept)
+            weight, bias = _ridge(features[:, :, inside], targets[inside], weights[inside], ridge)
             scores[:, :, ~inside] = features[:, :, ~inside] @ weight.T + bias
 
         def loss(logarithm: float, scores: Columns = scores) -> float:
@@ -212,16 +208,14 @@ def fit_head(
 
         found = minimize_scalar(loss, bounds=(-3, 5), method="bounded")
         best = min(best, (found.fun, ridge, float(np.exp(found.x))))
-    weight, bias = _ridge(features, targets, weights, best[1], intercept)
+    weight, bias = _ridge(features, targets, weights, best[1])
     return best[2] * weight, best[2] * bias
 
 
-def _ridge(
-    features: Columns, targets: Columns, weights: Columns, ridge: float, intercept: bool
-) -> tuple[Columns, Columns]:
+def _ridge(features: Columns, targets: Columns, weights: Columns, ridge: float) -> tuple[Columns, Columns]:
     """Weights (K,D) and bias (K,) from features (F,2,N,D), targets (N,K) and weights (N,)."""
     rows, shares = features.reshape(-1, *features.shape[2:]), weights / weights.sum()
-    middle, level = (shares @ rows).mean(axis=0) * intercept, shares @ targets * intercept
+    middle, level = (shares @ rows).mean(axis=0), shares @ targets
     centred, change = rows - middle, features[:, 1] - features[:, 0]
 
     def product(first: Columns, second: Columns) -> Columns:  # (V,N,D) and (V,N,E): the mean over versions and images

@@ -54,9 +54,8 @@ class Mark:
     def __post_init__(self) -> None:
         if self.place not in PLACES:
             raise InputError(f"place is {self.place!r}: give {', '.join(PLACES)}")
-        if self.picture.ndim != 3 or not self.picture[-1:].any():
-            shape = tuple(self.picture.shape)
-            raise InputError(f"the mark, of shape {shape}, is invisible: give (C+1,h,w) with an opacity above 0")
+        if not self.picture[-1].any():
+            raise InputError("the mark is invisible: its opacity is 0 everywhere")
 
     @classmethod
     def load(
@@ -162,12 +161,8 @@ class Suspicion:
 
     def summary(self) -> str:
         """Text for a terminal: the sentence, the first rows of the table, and what the controls do."""
-        return "\n".join([self.sentence, *_as_text(_COLUMNS, self.table[:5]).text(), "", *self._controls.text()])
-
-    @property
-    def _controls(self) -> Table:
-        columns = dict(list(_COPIES.items())[: len(_COPIES) - (self.accuracy is None)])
-        return _as_text(columns, self.copies)
+        tables = _as_text(_COLUMNS, self.table[:5]), _as_text(_COPIES, self.copies)
+        return "\n".join([self.sentence, *tables[0].text(), "", *tables[1].text()])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write suspicion.json, suspicion.csv and index.html."""
@@ -182,7 +177,7 @@ class Suspicion:
         low, high = ([float(end)] * shown.shape[2] for end in shown.aminmax())
         page = environment(__package__).get_template("suspicion.html").render(
             styles=styles(__package__, "audit"), scripts=scripts(__package__), suspicion=self,
-            tables=[_as_text(_COLUMNS, self.table[:_CLASSES]).html(), self._controls.html()],
+            tables=[_as_text(_COLUMNS, self.table[:_CLASSES]).html(), _as_text(_COPIES, self.copies).html()],
             pictures={name: list(map(data_uri, pixels(images, low, high))) for name, images in self.pictures.items()},
         )  # fmt: skip
         write_atomically(path / "index.html", page.encode(errors="replace"))
@@ -204,7 +199,10 @@ _COPIES = {
 
 def _as_text(columns: Mapping[str, tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> Table:
     titles = [title for title, _ in columns.values()]
-    return Table(titles, [[form.format(row[key]) for key, (_, form) in columns.items()] for row in rows])
+    return Table(
+        titles,
+        [["–" if row[key] is None else form.format(row[key]) for key, (_, form) in columns.items()] for row in rows],
+    )
 
 
 def suspect(
