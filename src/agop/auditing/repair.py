@@ -22,7 +22,7 @@ from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError, LayerError
 from agop.model.layers import named_layer
 from agop.model.probe import Probe, captured
-from agop.model.state import fingerprint, unwrapped
+from agop.model.state import FINGERPRINT, fingerprint, unwrapped
 
 Columns = NDArray[np.float64]
 # Ridge constants, as shares of the mean variance of the features, and parts of the images for the choice among them.
@@ -93,6 +93,7 @@ class Repair:
             raise InputError("the audit has no findings: there is nothing to repair")
         sample = read_sample(model, images, labels, audit.per_class, audit.seed, progress=progress)
         repaired = copy.deepcopy(unwrapped(model))
+        vars(repaired).pop(FINGERPRINT, None)  # of a prepared copy: it carries that of its model
         with AuditedModel.of(model, sample, batch_size) as audited:
             name = head_name(audited.first.probe, sample.images[:2], layer)
             set_head(repaired.get_submodule(name), audited.first, name, audit)

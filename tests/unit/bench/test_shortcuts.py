@@ -415,7 +415,7 @@ def test_report_has_the_share_of_the_gap_that_is_closed():
 
     results = [
         model(heads=heads(0.2, 0.5, 0.3, 0.7), verdicts=("removed",)),
-        model(heads=heads(0.4, 0.5, 0.5, 0.8), verdicts=("reduced", "unclear")),
+        model(heads=heads(0.4, 0.5, 0.5, 0.9), verdicts=("reduced", "unclear")),
         model(heads=heads(0.6, 0.5, 0.5, 0.6), verdicts=("removed", "reduced")),  # no gap
         model("balanced"),
     ]
@@ -425,5 +425,5 @@ def test_report_has_the_share_of_the_gap_that_is_closed():
     assert "2 models have a gap" in text
     (line,) = [line for line in text.splitlines() if line.startswith("| repaired ")]
     assert line.startswith("| repaired | 0.500 | 0.000 ")
-    assert f"| {np.median([0.3 / 0.5, 0.1 / 0.4]):.2f} [" in line
+    assert f"| {np.median([0.3 / 0.5, 0.1 / 0.5]):.2f} [" in line
     assert "Repair of" not in markdown(SPEC, [model()])
