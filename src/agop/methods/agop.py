@@ -53,7 +53,7 @@ class AGOPMethod(ReferenceMethod):
     A network for photographs has a block of feature maps of at least 14×14 at a stride of at least 8. There, the map is
     layers × class map, without a prior:
 
-    - layers: ‖δ_p‖, the norm of the gradient at each position of the last such block.
+    - layers: ‖δ_p‖, the norm of the gradient at each position of the block before the last such block.
     - class map: the square root of GradCAM at the last block of feature maps (or `layer`).
 
     Each is the geometric mean of the image's own size and of twice the size, if the model accepts that. Both are of the
@@ -234,8 +234,8 @@ class AGOPLayer(NormGrad):
     ‖δ_p‖² is the trace of the AGOP of one image at that position of the layer.
 
     Args:
-        layer: The layer, by name or module; by default the last block with a map of at least 14×14 at a stride of at
-            least 8, else the last block of feature maps.
+        layer: The layer, by name or module; by default the block before the last one with a map of at least 14×14 at
+            a stride of at least 8, else the last block of feature maps.
         weighted: ‖S^½ δ_p‖ instead, with the patch matrix S of a prior that was made for this layer.
 
     Example:

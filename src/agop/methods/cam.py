@@ -103,8 +103,8 @@ class NormGrad(GradCAM):
     Rebuffi et al., "There and Back Again: Revisiting Backpropagation Saliency Methods", 2020.
 
     Args:
-        layer: The layer, by name or module; by default the last block with a map of at least 14×14 at a stride of at
-            least 8, else the last block of feature maps.
+        layer: The layer, by name or module; by default the block before the last one with a map of at least 14×14 at
+            a stride of at least 8, else the last block of feature maps.
 
     Example:
         maps = agop.explain(model, images, "normgrad")

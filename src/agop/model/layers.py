@@ -231,10 +231,12 @@ def feature_maps_of(
 
 
 def fine_layer(probe: Probe, image: Tensor) -> nn.Module | None:
-    """The last block with a map of at least 14×14, at a stride of at least 8, for one image (1,C,H,W); None without.
+    """A block with a map of at least 14×14, at a stride of at least 8, for one image (1,C,H,W); None without.
 
-    Of the smallest such map, the outermost modules count: a layer inside the next block, before it reduces the map,
-    doesn't.
+    Of the blocks with the smallest such map, it is the one before the block that contains the last convolution of that
+    size with a kernel above 1×1: a layer with a stride behind the last block would leave a grid in its gradients, as in
+    a ResNet. Blocks are modules of one class in one parent, the outermost if there are several; without any, it is the
+    outermost module before that convolution.
     """
     if isinstance(probe.model, torch.jit.ScriptModule):
         return None
@@ -254,8 +256,16 @@ def fine_layer(probe: Probe, image: Tensor) -> nn.Module | None:
         return None
     smallest = min(outputs[module].shape[2:].numel() for module in useful)
     last = [module for module in useful if outputs[module].shape[2:].numel() == smallest]
-    depth = min(names[module].count(".") for module in last)
-    return [module for module in last if names[module].count(".") == depth][-1]
+    spread = [m for m in last if isinstance(m, nn.Conv2d) and max(m.kernel_size) > 1 and max(m.stride) == 1]
+    before = last[: last.index(spread[-1])] if spread else last
+    parts, modules = names[spread[-1]].split(".") if spread else [], dict(probe.model.named_modules())
+    for place, _ in enumerate(parts):  # the block that contains this convolution, from the outside
+        block, parent = type(modules[".".join(parts[: place + 1])]), ".".join(parts[:place])
+        alike = [m for m in before if type(m) is block and names[m].rpartition(".")[0] == parent]
+        if alike:
+            return alike[-1]
+    depth = min(names[module].count(".") for module in before or last)
+    return [module for module in before or last if names[module].count(".") == depth][-1]
 
 
 def output_of(probe: Probe, image: Tensor, layer: nn.Module) -> Tensor:

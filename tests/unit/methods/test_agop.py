@@ -195,6 +195,19 @@ def test_photo_network_needs_no_prior_and_its_map_is_layers_times_class_map_at_t
         torch.testing.assert_close(agop.explain(model, images, target=targets, batch_size=batch_size), maps)
 
 
+def test_the_fine_block_is_the_one_before_the_last_convolution_that_spreads_gradients_over_neighbours():
+    torch.manual_seed(0)
+
+    def block(kernel, stride=1):
+        return nn.Sequential(nn.Conv2d(4, 4, kernel, stride, padding=kernel // 2), nn.Tanh())
+
+    blocks = nn.Sequential(block(3), block(3), block(1))
+    model = nn.Sequential(nn.Conv2d(3, 4, 8, 8), blocks, block(1, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    images = torch.randn(2, 3, 112, 112)
+    norms = agop.explain(model.eval(), images, agop.methods.AGOPLayer(layer="1.0"))
+    assert torch.equal(agop.explain(model, images, "agop-layer"), norms)
+
+
 def test_network_for_images_of_one_size_gets_a_map_of_that_size():
     model, images = photo_network()
     fixed = nn.Sequential(model[0], nn.Flatten(), nn.Linear(6 * 7 * 7, 4)).eval()
