@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agop import methods, metrics, plot
     from agop.auditing.audit import audit
+    from agop.auditing.repair import repair
+    from agop.auditing.suspect import suspect
     from agop.collect.fit import fit
     from agop.collect.hook import AGOPTrainingHook
     from agop.errors import AGOPError, AGOPWarning
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "audit", "evaluate", "explain", "fit",
     "grid_pointing_game", "input_gradients", "load_model", "merge", "methods", "metrics", "outputs", "plot", "prepare",
-    "sanity", "select",
+    "repair", "sanity", "select", "suspect",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
@@ -36,7 +38,8 @@ _HOMES = {
     "audit": "auditing.audit", "evaluate": "evaluation.evaluate", "explain": "explanation", "fit": "collect.fit",
     "grid_pointing_game": "evaluation.grid", "input_gradients": "model.probe", "load_model": "model.load",
     "merge": "prior.merge", "prepare": "model.prepare", "Preprocessing": "images.preprocessing",
-    "sanity": "evaluation.sanity", "select": "evaluation.select",
+    "repair": "auditing.repair", "sanity": "evaluation.sanity", "select": "evaluation.select",
+    "suspect": "auditing.suspect",
 }  # fmt: skip
 # Reached as agop.bench.CNN8by8, agop.integrations.from_timm.
 _PACKAGES = {"bench": "bench", "integrations": "integrations", "outputs": "model.outputs"}

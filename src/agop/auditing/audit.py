@@ -21,6 +21,7 @@ from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
 from agop.explanation import check_type
+from agop.model.state import fingerprint
 from agop.prior.agop import AGOP
 from agop.processes import track
 from agop.stats import Mean, at_chance, finite, quantile
@@ -74,9 +75,9 @@ def audit(
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
     notes = _notes(sample, names)
-    with ExitStack() as models:
-        audited = models.enter_context(AuditedModel.of(model, sample, batch_size))
-        other = None if against is None else models.enter_context(AuditedModel.of(against, sample, batch_size))
+    with ExitStack() as stack:
+        audited = stack.enter_context(AuditedModel.of(model, sample, batch_size))
+        other = None if against is None else stack.enter_context(AuditedModel.of(against, sample, batch_size))
         accuracy, count = audited.accuracy, len(sample.labels)
         if problem := _chance(audited, sample, "the model", "nothing was tried"):
             return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
@@ -88,8 +89,9 @@ def audit(
             second = examine(other, sample, None, names, seed, progress=progress)
             found = [(trial, finding, False) for trial, finding in examined.findings]
             found += [(*entry, True) for entry in second.findings if not _is_among(entry[1], examined)]
-            compared = tuple(_compared(examined, second, *entry, names, seed) for entry in found)
-            comparison = Comparison(other.accuracy, compared)
+            models = audited, other
+            tested = tuple(compared(models, trial, each, names, seed, of_other=own) for trial, each, own in found)
+            comparison = Comparison(other.accuracy, tested)
     proposing, testing, priors, rows = audited.first.split, audited.second.split, examined.priors, audited.first.rows
     selection, reason = select_on_halves(
         audited.model, proposing.images, testing.images, testing.labels, priors, rows, seed, progress=progress
@@ -110,6 +112,9 @@ def audit(
         comparison=comparison,
         selection=selection,
         reliance=Reliance.of(audited.model, priors, names),
+        fingerprint=fingerprint(model),
+        per_class=per_class,
+        seed=seed,
     )
 
 
@@ -147,7 +152,7 @@ def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[s
     maps = audited.maps(contained.ranked, index, prior)
     return Finding(
         candidate.kind, index, outline, effect.value, effect.interval, trial.control, contained.share, text, contained,
-        maps,
+        maps, candidate, trial.first.rule,
     )  # fmt: skip
 
 
@@ -269,12 +274,19 @@ def _is_among(finding: Finding, examined: Examined) -> bool:
     return False
 
 
-def _compared(
-    first: Examined, second: Examined, trial: Trial, finding: Finding, of_other: bool, names: Sequence[str], seed: int
+def compared(
+    models: tuple[AuditedModel, AuditedModel],
+    trial: Trial,
+    finding: Finding,
+    names: Sequence[str],
+    seed: int,
+    *,
+    of_other: bool = False,
 ) -> Compared:
+    """A finding, tested on two models with the same pairs of images."""
     index, trials = trial.candidate.class_index, []
-    for examined in (first, second):
-        pairs = replace(trial.pairs, predictions=examined.audited.second)
+    for audited in models:
+        pairs = replace(trial.pairs, predictions=audited.second)
         generator = torch.Generator().manual_seed(seed)
         trials.append(trial_on(pairs, trial.first, trial.screening, trial.p_share, generator))
     before, after = (each.effect.value for each in trials)

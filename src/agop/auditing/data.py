@@ -98,7 +98,7 @@ def read_sample(
     generator = torch.Generator().manual_seed(seed)
     kept: list[list[tuple[Tensor, str]]] = []
     seen: list[int] = []
-    for images, classes, pictures in track(_batches(data, labels), "reading images", show=progress):
+    for images, classes, pictures in track(image_batches(data, labels), "reading images", show=progress):
         if not kept:
             with FlopCounterMode(display=False) as counter:
                 count = number_of_classes(model, images[:1])
@@ -153,8 +153,11 @@ def _sample(kept: list[list[tuple[Tensor, str]]], seen: list[int]) -> ImageSampl
     return sample
 
 
-def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]]]:
-    """Images in the CPU's memory, in float32 or float64, labels, and paths or positions, batch by batch."""
+def image_batches(data: Any, labels: Any, *, labelled: bool = True) -> Iterator[tuple[Tensor, Any, list[str]]]:
+    """Images in the CPU's memory, in float32 or float64, labels, and paths or positions, batch by batch.
+
+    Labels are None where there are none, which raises if they must be `labelled`.
+    """
     whole = isinstance(data, Tensor)
     if not whole and labels is not None:
         raise InputError("labels are for a tensor of images: a loader yields (images, labels)")
@@ -164,7 +167,7 @@ def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]
     for batch in [(data, labels)] if whole else data:
         images, classes = images_and_labels(batch)
         check_images(images)
-        if classes is None:
+        if classes is None and labelled:
             raise InputError("the images have no labels: an audit needs the class of each image, pass labels")
         names = list(batch.get("paths", ())) if isinstance(batch, Mapping) else []
         if names and len(names) != len(images):
@@ -180,7 +183,7 @@ def _batches(data: Any, labels: Any) -> Iterator[tuple[Tensor, Tensor, list[str]
             picture = pictures[int(finite.long().argmin())]
             raise InputError(f"image {picture} has NaN or infinite values: repair or remove it")
         images = images.to(torch.promote_types(images.dtype, torch.float32))
-        yield images, labels_for(classes, len(images)).cpu(), pictures
+        yield images, None if classes is None else labels_for(classes, len(images)).cpu(), pictures
 
 
 # Probabilities nearer to 0 or 1 count as this one in log-odds, which are then at most 21.
@@ -206,6 +209,16 @@ class Predictions:
                 f"{split.pictures[wrong[0]]}: check its weights and its number format"
             )
         return cls(probe, rows, split, before)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the images that are classified correctly."""
+        return float((self.before.argmax(dim=1) == self.split.labels).double().mean())
+
+    def parts(self, count: int | None = None) -> list[slice]:
+        """Slices of `count` images, by default of all, that the model is asked about at once."""
+        count = len(self.split.labels) if count is None else count
+        return [slice(start, start + self.rows) for start in range(0, count, self.rows)]
 
     def members(self, class_index: int) -> Tensor:
         """Positions of the images of a class."""
@@ -278,7 +291,7 @@ class Pairs:
         """What the intervention changes in each pair. Pixels in `keep` (H,W) stay as they were, and aren't taken."""
         probe, rows = self.predictions.probe, self.predictions.rows
         # Changed images of all pairs together may not fit into memory.
-        parts = [slice(start, start + rows) for start in range(0, len(self.hosts), rows)]
+        parts = self.predictions.parts(len(self.hosts))
         after = torch.cat([_probabilities(probe, rows, self._changed(intervention, keep, part)) for part in parts])
         before = self.predictions.before[self.donors if intervention.removes else self.hosts]
         was, now = (p.argmax(dim=1) == self.class_index for p in (before, after))
@@ -305,7 +318,7 @@ def draw_evenly(positions: Tensor, count: int, generator: torch.Generator) -> Te
 class Stage(IntEnum):
     """The stages of an audit that draw images, each with a generator of its own."""
 
-    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES = range(7)
+    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR = range(8)
 
 
 def generator_for(seed: int, class_index: int, stage: Stage) -> torch.Generator:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from agop.auditing.candidates import BORDER, COLOUR, HIGH_FREQUENCY, PATCH, REGION, Candidate, PatchCandidate
 from agop.auditing.data import class_label, diagonals_of
+from agop.auditing.groups import Rule
 from agop.auditing.regions import box_of, ends_of
 from agop.auditing.reliance import Reliance
 from agop.auditing.tests import Screening, Trial
@@ -84,7 +85,7 @@ class Finding:
     `effect` is the mean change of P(class) with its 95 % `interval`, `control` that of the strongest control, and
     `prevalence` the share of the class's images that contain it. `region` (H,W) is None if it has no fixed place.
     `contained` are images of the class with a score of how much they contain it, and `maps` (M,H,W) their maps by
-    agop-weighted.
+    agop-weighted. `candidate` has the intervention, `rule` says which images contain it.
     """
 
     kind: str
@@ -97,6 +98,8 @@ class Finding:
     sentence: str
     contained: Containing = field(repr=False)
     maps: Tensor = field(repr=False)
+    candidate: Candidate = field(repr=False)
+    rule: Rule = field(repr=False)
 
     @property
     def ranked(self) -> Tensor:
@@ -236,6 +239,9 @@ class Audit:
     selection: Selection | None = None
     reliance: Reliance | None = None
     close: tuple[str, ...] = ()
+    fingerprint: dict[str, str] | None = field(default=None, repr=False)
+    per_class: int | None = None
+    seed: int = 0
 
     def summary(self) -> str:
         """Text for a terminal: the findings, or what was tried without one."""

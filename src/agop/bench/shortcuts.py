@@ -1,11 +1,12 @@
 """`agop bench shortcuts`: models with and without a planted shortcut, and what each detector says of them."""
 
+import copy
 import math
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,22 +21,25 @@ from torch.nn.functional import avg_pool2d, interpolate
 
 from agop.auditing.audit import examine
 from agop.auditing.data import AuditedModel, read_sample
+from agop.auditing.findings import Audit, Finding
 from agop.auditing.interventions import Transplant
 from agop.auditing.regions import Box, overlap
+from agop.auditing.repair import Repair, fit_head, inputs_of, put
 from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
 from agop.bench.runner import run_folder
 from agop.bench.scenarios.base import Recipe, Scenario
 from agop.bench.scenarios.planted import KINDS, PREVALENCES, STRENGTHS, Case, PlantedTask, Source, planted_task
-from agop.bench.training import Task, train
+from agop.bench.training import Task, TrainingRun, train
 from agop.errors import InputError
 from agop.explanation import explain
 from agop.io import write_atomically
 from agop.model.probe import probing
+from agop.model.state import fingerprint
 from agop.prior.agop import AGOP
 from agop.processes import run_tasks, track
 from agop.report.folder import read_record, write_json
-from agop.stats import auroc, wilson
+from agop.stats import auroc, estimate, wilson
 from agop.tables import Table
 
 RECIPE = Recipe(
@@ -77,6 +81,8 @@ class ModelResult(Case):
     classes get it, `change` the mean rise of P(class) in images that get the plant. `fixed`: the plant is always at
     the same place. `share` is the mean of diag(M) there over its mean everywhere, `transplant` the mean rise of
     P(class) when the place is pasted from images of the class into others. `findings` are the sentences of the audit.
+    Only of a shortcut that was found: `heads` are the accuracies of the worst group (class, with or without the plant),
+    of the mean group and of the images as they are, by the head's name; `verdicts` those of the repair.
     """
 
     accuracy: float
@@ -87,6 +93,8 @@ class ModelResult(Case):
     findings: tuple[str, ...]
     share: float | None = None
     transplant: float | None = None
+    heads: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+    verdicts: tuple[str, ...] = ()
 
 
 def run_shortcuts(
@@ -170,20 +178,26 @@ def _run_model(spec: ShortcutSpec, folder: Path, case: Case, progress: Callable[
     splits = task.training, task.validation, task.test
     network = partial(SmallResNet, spec.classes)
     scenario = Scenario(case.kind, "shortcuts", lambda *_: splits, network, "layer3", tuple(PREVALENCES), recipe=RECIPE)
-    part = folder / "training" / case.name
-    job = Task(scenario, case.seed, task.training, task.validation, part)
-    (trained,) = train([job], spec.epochs, lambda done: progress(_TRAINING * done))
-    model, prior = trained.model, trained.prior
+
+    def trained(case: Case, data: PlantedTask) -> TrainingRun:
+        job = Task(scenario, case.seed, data.training, data.validation, folder / "training" / case.name)
+        return train([job], spec.epochs, lambda done: progress(_TRAINING * done))[0]
+
+    run = trained(case, task)
+    model, prior = run.model, run.prior
     assert prior is not None  # a run has one epoch at least
-    audit, sentences = by_audit(model, task, prior, confounded=case.prevalence == "confounder")
-    detections = {"audit": audit}
+    audit, findings = by_audit(model, task, prior, confounded=case.prevalence == "confounder")
+    detections, repaired = {"audit": audit}, dict[str, Any]()
+    if case.prevalence == "confounder" and audit.found:
+        other = replace(case, prevalence="balanced")
+        repaired = by_repair(model, task, findings, trained(other, planted_task(other, spec)).model)
     detections |= {name: by_reading(name, model, task, prior) for name in spec.detectors if name != "audit"}
     result = ModelResult(
         **asdict(case), **use_of_plant(model, task), **place_of_plant(model, task, prior),
-        detections=detections, findings=sentences,
+        detections=detections, findings=tuple(finding.sentence for finding in findings), **repaired,
     )  # fmt: skip
     write_json(folder / "models" / f"{case.name}.json", asdict(result))
-    shutil.rmtree(part, ignore_errors=True)
+    shutil.rmtree(folder / "training" / case.name, ignore_errors=True)
 
 
 def use_of_plant(model: nn.Module, task: PlantedTask) -> dict[str, Any]:
@@ -230,10 +244,8 @@ _SMALLEST_P = 1e-12
 Read = Callable[[nn.Module, PlantedTask, AGOP], tuple[float, Tensor | None]]
 
 
-def by_audit(
-    model: nn.Module, task: PlantedTask, prior: AGOP, *, confounded: bool
-) -> tuple[Detection, tuple[str, ...]]:
-    """The audit's search in the test images, and its findings in words, without the parts that don't search.
+def by_audit(model: nn.Module, task: PlantedTask, prior: AGOP, *, confounded: bool) -> tuple[Detection, list[Finding]]:
+    """The audit's search in the test images, and its findings, without the parts that don't search.
 
     The alarm is −log10 of the smallest p value, before the correction, which would make most of them 1. If the plant
     is a confounder, only findings of its class count, at its place if that is fixed.
@@ -246,12 +258,40 @@ def by_audit(
     findings = [finding for _, finding in examined.findings]
     seconds = time.perf_counter() - start
     alarm = -math.log10(max(min((trial.p for trial in examined.result.trials), default=1.0), _SMALLEST_P))
-    sentences = tuple(finding.sentence for finding in findings)
-    if confounded:
-        findings = [finding for finding in findings if finding.class_index == task.target]
-    iou = _best_overlap([finding.region for finding in findings if finding.region is not None], task)
+    right = [finding for finding in findings if not confounded or finding.class_index == task.target]
+    iou = _best_overlap([finding.region for finding in right if finding.region is not None], task)
     at_plant = not confounded or task.plant.fixed is None or bool(iou)
-    return Detection(alarm, seconds, bool(findings) and at_plant, iou), sentences
+    return Detection(alarm, seconds, bool(right) and at_plant, iou), findings
+
+
+def by_repair(model: nn.Module, task: PlantedTask, findings: list[Finding], balanced: nn.Module) -> dict[str, Any]:
+    """`heads` and `verdicts` of a `ModelResult`, on the half of the test images that tested the findings.
+
+    DFR (Kirichenko et al. 2023) fits the head to the other half as it is, with groups that count alike: here their true
+    labels, which nobody has in practice.
+    """
+    sample = read_sample(model, task.test.images, task.test.labels, per_class=None, seed=0, progress=False)
+    names = tuple(f"class {index}" for index in range(sample.classes))
+    audit = Audit(tuple(findings), (), 0.0, 0, names, fingerprint=fingerprint(model))
+    repair = Repair.of(model, audit, task.test.images, task.test.labels, progress=False)
+    dfr = copy.deepcopy(model)
+    first, second = ([int(picture) for picture in half.pictures] for half in sample.halves())
+    with AuditedModel.of(model, sample) as audited:
+        features = inputs_of(audited.first, "fc", task.test.images[first]).numpy()[None, None].repeat(2, axis=1)
+    labels = task.test.labels[first].numpy()
+    groups = 2 * labels + task.test.masks.flatten(1).any(dim=1).numpy()[first]
+    put(dfr.fc, *fit_head(features, labels, sample.classes, 1 / np.bincount(groups)[groups]))
+    heads = {}
+    for name, each in {"as trained": model, "repaired": repair.model, "DFR": dfr, "balanced": balanced}.items():
+        mixed, *sides = (
+            (_probabilities(each, images[second]).argmax(dim=1) == task.test.labels[second]).double()
+            for images in (task.test.images, task.without, task.planted)
+        )
+        shares = [
+            float(side[task.test.labels[second] == index].mean()) for side in sides for index in range(sample.classes)
+        ]
+        heads[name] = (min(shares), float(np.mean(shares)), float(mixed.mean()))
+    return {"heads": heads, "verdicts": tuple(row.verdict for row in repair.rows)}
 
 
 def by_reading(name: str, model: nn.Module, task: PlantedTask, prior: AGOP) -> Detection:
@@ -344,6 +384,8 @@ DETECTORS = ("audit", *READERS)
 # Accuracy that a model must lose when the plant changes sides: below, it hasn't learned the shortcut.
 LEARNED = 0.1
 _RESAMPLED = 2000
+# A smaller gap in accuracy of the worst group isn't divided by.
+_GAP = 0.05
 Models = Sequence[ModelResult]
 
 
@@ -374,7 +416,42 @@ def markdown(spec: ShortcutSpec, results: Models) -> str:
         lines += ["", *Table(columns, rows).markdown()]
     kinds = ("plant", "strength", "learned", "found", "balanced or clean", "false alarms")
     lines += ["", *Table(kinds, _kind_rows(learned, without, not_learned)).markdown(), *_places(results)]
+    lines += repairs([result for result in learned if result.heads])
     return "\n".join(lines) + "\n"
+
+
+def repairs(results: Models) -> list[str]:
+    """What repairs of found shortcuts did: a row per head, with the share of the gap to balanced training it closes."""
+    if not results:
+        return []
+    values = {name: np.array([result.heads[name] for result in results]) for name in results[0].heads}
+    gap = values["balanced"][:, 0] - values["as trained"][:, 0]
+    rows = []
+    for name, heads in values.items():
+        closed = (heads[:, 0] - values["as trained"][:, 0])[gap > _GAP] / gap[gap > _GAP]
+        against = estimate(heads[:, 0] - values["repaired"][:, 0])
+        worst, groups, mixed = heads.mean(axis=0)
+        low, high = np.quantile(closed, [0.25, 0.75]) if len(closed) else (math.nan, math.nan)
+        share = f"{np.median(closed):.2f} [{low:.2f}, {high:.2f}]" if len(closed) else "–"
+        rows.append([name, f"{worst:.3f}", str(against), f"{groups:.3f}", f"{mixed:.3f}", share])
+    columns = (
+        "head",
+        "worst group",
+        "minus repaired",
+        "mean of groups",
+        "as they are",
+        "gap closed, median [quartiles]",
+    )
+    gone = sum({"removed", "reduced"} >= set(result.verdicts) for result in results)
+    return [
+        "",
+        f"Repair of {len(results)} found shortcuts, on images that didn't choose it. A group is a class with or",
+        f"without the plant. For {gone}, the verdict is removed or reduced for each finding. DFR knows which images",
+        "have the plant. Balanced: a network trained on the same images with the plant in half of each class;",
+        f"{int((gap > _GAP).sum())} models have a gap to it of more than {_GAP:.2f} in the worst group.",
+        "",
+        *Table(columns, rows).markdown(),
+    ]
 
 
 def _detector_row(name: str, learned: Models, without: Models) -> list[str]:

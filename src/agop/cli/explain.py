@@ -203,6 +203,9 @@ def audit(
     against_weights: Annotated[
         Path | None, "Weights of the other model. Without --against, it is MODEL with these weights."
     ] = None,
+    repair: Annotated[
+        Path | None, "Safetensors file for the weights of a repaired model, whose last layer is fitted anew."
+    ] = None,
     per_class: Annotated[
         int | None, typer.Option(min=20, help="Images of each class that are used, at most. Default: 200 to 600.")
     ] = None,
@@ -213,9 +216,12 @@ def audit(
     how: options.ModelOptions,
 ) -> None:
     """Audit a model: find regions and properties of images that decide a class, and test each by interventions."""
+    from safetensors.torch import save as to_safetensors
+
     from agop.auditing.audit import audit as run_audit
+    from agop.auditing.repair import Repair
     from agop.images.files import ClassFolders, class_names
-    from agop.io import own_folder
+    from agop.io import check_overwrites, own_folder, write_atomically
     from agop.model.load import load_weights
 
     if data.resolve() in (out.resolve(), *out.resolve().parents):
@@ -224,6 +230,9 @@ def audit(
         network, preprocessing, statistic = how.open(model, prior, force)
     for doubt in doubts:
         warn(doubt)
+    if repair is not None:
+        options.check_writable(repair)
+        check_overwrites([repair], [how.weights, prior], force=force)
     own_folder(out, force=force)
     images = ClassFolders(data, preprocessing)
     other = None
@@ -250,3 +259,12 @@ def audit(
     console.print(result.summary())
     replace(result, notes=(*doubts, *result.notes)).save(out)
     console.print(f"wrote {out / 'index.html'}")
+    if repair is not None and not result.findings:
+        warn(f"nothing to repair: {repair} isn't written")
+    elif repair is not None:
+        repaired = Repair.of(network, result, images.batches(batch_size or READ_BATCH, with_paths=True))
+        for line in repaired.lines:
+            console.print(line)
+        weights = {name: value.contiguous().clone() for name, value in repaired.model.state_dict().items()}
+        write_atomically(repair, to_safetensors(weights))
+        console.print(f"wrote {repair}")

@@ -14,6 +14,7 @@ from agop.cli.evaluate import data, evaluate, list_, report, sanity
 from agop.cli.explain import app, audit, explain
 from agop.cli.printing import print_labelled, sigterm_as_interrupt, stoppable
 from agop.cli.prior import fit, merge, show
+from agop.cli.suspect import suspect
 from agop.errors import AGOPError
 from agop.io import package_version
 
@@ -35,6 +36,7 @@ cli.command("evaluate", short_help="Score methods on images with masks, or on gr
 )
 cli.command("sanity", short_help="Compare maps with those of random weights.")(sanity)
 cli.command("audit", short_help="Find shortcuts, tested by interventions.")(_NOTHING(audit))
+cli.command("suspect", short_help="Test which classes a mark raises.")(_NOTHING(suspect))
 cli.command("app", short_help="Serve a web page that explains dropped images.")(app)
 cli.command("list", short_help="List methods, metrics, benchmarks and models.")(list_)
 cli.command("report", short_help="Write the report of a run.")(report)

@@ -381,3 +381,49 @@ def test_damaged_results_raise(tmp_path):
     (tmp_path / "models" / "a.json").write_text('{"kind": "patch"')
     with pytest.raises(FileError, match=r"a\.json is damaged .*delete it and run again to resume"):
         read_results(tmp_path)
+
+
+HEADS = ("as trained", "repaired", "DFR", "balanced")
+
+
+def test_repair_of_a_reader_of_the_plant_removes_it():
+    """The head of a small network that reads the plant is repaired on other images than those of the figures."""
+    torch.manual_seed(0)
+    task = planted_task(Case("frame", "confounder", "strong", 0), Source(classes=2, samples=600))
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten())
+    network.add_module("fc", nn.Linear(8 * 15 * 15, 2))
+    optimiser = torch.optim.Adam(network.parameters(), 1e-3)
+    for _ in range(30):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(task.training.images), task.training.labels).backward()
+        optimiser.step()
+    prior = agop.fit(network.eval(), [(task.training.images, task.training.labels)], per_class=True, progress=False)
+    audit, findings = shortcuts.by_audit(network, task, prior, confounded=True)
+    assert audit.found
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    result = shortcuts.by_repair(network, task, findings, network)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert tuple(result["heads"]) == HEADS
+    assert result["heads"]["repaired"][0] > result["heads"]["as trained"][0] + 0.1
+    assert result["heads"]["balanced"] == result["heads"]["as trained"]
+    assert set(result["verdicts"]) <= {"removed", "reduced"}
+
+
+def test_report_has_the_share_of_the_gap_that_is_closed():
+    def heads(*worst):
+        return {name: (value, 0.8, 0.8) for name, value in zip(HEADS, worst, strict=True)}
+
+    results = [
+        model(heads=heads(0.2, 0.5, 0.3, 0.7), verdicts=("removed",)),
+        model(heads=heads(0.4, 0.5, 0.5, 0.9), verdicts=("reduced", "unclear")),
+        model(heads=heads(0.6, 0.5, 0.5, 0.6), verdicts=("removed", "reduced")),  # no gap
+        model("balanced"),
+    ]
+    text = markdown(SPEC, results)
+    assert "Repair of 3 found shortcuts" in text
+    assert "For 2, the verdict is removed or reduced" in text
+    assert "2 models have a gap" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("| repaired ")]
+    assert line.startswith("| repaired | 0.500 | 0.000 ")
+    assert f"| {np.median([0.3 / 0.5, 0.1 / 0.5]):.2f} [" in line
+    assert "Repair of" not in markdown(SPEC, [model()])

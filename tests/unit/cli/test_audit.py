@@ -101,6 +101,24 @@ def test_retrained_model_is_compared(folder, audited):
     assert "Compared with the other model" in (folder / "result/index.html").read_text()
 
 
+def test_repaired_weights_are_written(folder):
+    """They can be loaded into the network, and another audit of them finds nothing."""
+    done = run_checked(
+        "audit", "own_network:network", "photos", *HOW, "--out", "r", "--repair", "new.safetensors", folder=folder
+    )
+    assert "The repaired model" in done.stdout
+    assert ": removed." in done.stdout
+    how = ("--weights", "new.safetensors", *HOW[2:])
+    again = run_checked(
+        "audit", "own_network:network", "photos", *how, "--out", "s", "--repair", "x.safetensors", folder=folder
+    )
+    assert "No shortcut found." in again.stdout
+    assert "nothing to repair: x.safetensors isn't written" in again.stderr
+    assert not (folder / "x.safetensors").exists()
+    message = error_of("audit", "own_network:network", "photos", *HOW, "--repair", "w.safetensors", folder=folder)
+    assert "w.safetensors" in message
+
+
 @pytest.mark.slow
 def test_summary_is_printed_if_nothing_can_be_written(folder):
     result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", "--force", folder=folder)
