@@ -52,7 +52,7 @@ bench-speed: $(READY)  ## measure the speed claims, as ratios (15 minutes)
 pictures: $(READY)  ## update the example images of the documentation, and the output in the tutorials (5 minutes)
 	$(BIN)/python examples/train_and_explain.py
 	cp demo/linear.png demo/translations_rotations.png docs/pictures/
-	for page in shortcut training own-method; do (folder=$$(mktemp -d) && ln -s $(CURDIR)/examples $$folder && cd $$folder && \
+	for page in shortcut training own-method beyond-classification; do (folder=$$(mktemp -d) && ln -s $(CURDIR)/examples $$folder && cd $$folder && \
 		PATH=$(CURDIR)/$(BIN):$$PATH PYTHONPATH=$$folder:$(CURDIR) MPLBACKEND=agg \
 		python -m tests.unit.test_pages $(CURDIR)/docs/tutorials/$$page.md --update && cp *.png $(CURDIR)/docs/pictures/) || exit 1; done
 

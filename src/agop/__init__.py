@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agop.evaluation.select import select
     from agop.explanation import explain
     from agop.images.preprocessing import Preprocessing
+    from agop.model import outputs
     from agop.model.load import load_model
     from agop.model.prepare import prepare
     from agop.model.probe import input_gradients
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGOP", "AGOPError", "AGOPTrainingHook", "AGOPWarning", "Preprocessing", "audit", "evaluate", "explain", "fit",
-    "grid_pointing_game", "input_gradients", "load_model", "merge", "methods", "metrics", "plot", "prepare", "repair",
-    "sanity", "select", "suspect",
+    "grid_pointing_game", "input_gradients", "load_model", "merge", "methods", "metrics", "outputs", "plot", "prepare",
+    "repair", "sanity", "select", "suspect",
 ]  # fmt: skip
 
 # Imported on first use: --help and commands that only read files don't import torch.
@@ -41,7 +42,7 @@ _HOMES = {
     "suspect": "auditing.suspect",
 }  # fmt: skip
 # Reached as agop.bench.CNN8by8, agop.integrations.from_timm.
-_PACKAGES = ("bench", "integrations")
+_PACKAGES = {"bench": "bench", "integrations": "integrations", "outputs": "model.outputs"}
 
 
 def __getattr__(name: str) -> Any:
@@ -49,7 +50,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"agop.{_HOMES[name]}"), name)
     if name in __all__ or name in _PACKAGES:
         try:
-            return import_module(f"agop.{name}")
+            return import_module(f"agop.{_PACKAGES.get(name, name)}")
         except ModuleNotFoundError as error:
             if name != "plot" or (error.name or "").partition(".")[0] != "matplotlib":
                 raise

@@ -12,7 +12,7 @@ from agop.errors import GradientError, InputError, PriorError, warn
 from agop.methods import AGOPMethod, Job, Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer
-from agop.model.outputs import Target, check_output, check_range, target_indices
+from agop.model.outputs import Forward, Output, OutputLike, Target, check_range, logit, output_for
 from agop.model.probe import check_images, probing, rows_for
 from agop.model.state import without_autocast
 from agop.prior.agop import AGOP
@@ -36,7 +36,9 @@ def explain(
     *,
     references: Tensor | None = ...,
     nan: str = ...,
-    output: str = ...,
+    output: OutputLike = ...,
+    forward: Forward | None = ...,
+    signed: bool = ...,
 ) -> Tensor: ...
 @overload
 def explain(
@@ -51,7 +53,8 @@ def explain(
     factors: bool,
     references: Tensor | None = ...,
     nan: str = ...,
-    output: str = ...,
+    output: OutputLike = ...,
+    forward: Forward | None = ...,
 ) -> tuple[Tensor, dict[str, Tensor]]: ...
 def explain(
     model: nn.Module,
@@ -64,14 +67,16 @@ def explain(
     *,
     references: Tensor | None = None,
     nan: str = "raise",
-    output: str = "predicted",
+    output: OutputLike = logit,
+    forward: Forward | None = None,
     factors: bool = False,
+    signed: bool = False,
 ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-    """Maps (N,H,W), non-negative, of images (N,C,H,W), on the images' device.
+    """Maps (N,H,W) of images (N,C,H,W), on the images' device: non-negative, unless `signed`.
 
     Args:
-        model: A torch.nn.Module that returns logits. It is left exactly as it was.
-        images: Images (N,C,H,W), prepared as for the model.
+        model: A torch.nn.Module. It is left exactly as it was.
+        images: Images (N,C,H,W), prepared as for the model; for methods of gradients also volumes (N,C,D,H,W).
         method: A name of `agop.methods.names()`, also with options, or an agop.methods object.
         prior: The AGOP of the model, for methods that need one. `agop` needs one for networks with small feature maps.
         target: A class, one class per image, or None for the predicted class.
@@ -80,9 +85,12 @@ def explain(
         references: Other images (M,C,H,W), for example from the training data, for methods that start from them; by
             default those of the prior.
         nan: "raise", or "skip": an image whose map isn't finite gets a map of NaN and a warning.
-        output: "predicted": gradients of the target's logit. "contrast": of its log-odds, the logit minus the
-            log-sum-exp of the others.
+        output: What is explained: "logit" of the target, "log_odds" (the logit minus the log-sum-exp of the others),
+            "probability", one of `agop.outputs`, or a function from what the model returns to one number per image.
+        forward: A function from model and images to what the model returns, for models with further inputs.
         factors: Return the factors as well, for a method whose maps are made of factors, such as `agop`.
+        signed: Keep signs: a map is the sum of an attribution over channels, positive where a pixel raises the output.
+            For methods with such an attribution.
 
     Returns:
         The maps; with factors=True, the maps and a dict of their factors (N,H,W) by name.
@@ -96,10 +104,9 @@ def explain(
         maps = agop.explain(model, images)  # a network for photographs
         maps = agop.explain(model, images, prior=agop.fit(model, loader))  # any network
     """
-    check_images(images)
-    check_output(output)
-    method = resolve_method(method, layer)
-    targets = target_indices(target, len(images))
+    check_images(images, volumes=True)
+    output, method = output_for(output, forward), resolve_method(method, layer)
+    targets = output.targets(target, len(images))
     if nan not in ("raise", "skip"):
         raise InputError(f"nan is {nan!r}: give 'raise' or 'skip'")
     check_type(prior)
@@ -108,22 +115,31 @@ def explain(
         _check_prior(method, prior, model, images, targets, output)
     if method.needs_references and not (without_prior and references is None):
         references = references_for(method.name, references, prior, images)
+    if images.ndim > 4 and method.needs_images:
+        raise InputError(
+            f"{method.name} is for images (N,C,H,W), these are volumes {tuple(images.shape)}: use a method of "
+            "gradients, such as integrated-gradients, expected-gradients or agop-weighted"
+        )
+    if factors and signed:
+        raise InputError("factors have no signs: pass factors=True or signed=True")
     job = Job(images, targets, rows_for(images, batch_size, model), prior, given_references=references)
     if not method.needs_model and not factors:
         with without_autocast([images]):
-            return _check_finite(_check_maps(method, method.maps(job), images), nan)
+            own = method.signed_maps(job) if signed else method.maps(job)
+            return _check_finite(_check_maps(method, own, images, signed), nan, output)
     with probing(model, output) as probe:
         job = replace(job, given_probe=probe)
         method = method.prepared(job)
         if factors:
             by_part = [method.factors(part) for part in job.parts()]
             by_name = {name: torch.cat([part[name] for part in by_part]).to(images.device) for name in by_part[0]}
-            return _check_finite(method.combined(by_name), nan), by_name
-        parts = [_check_maps(method, method.maps(part), part.images) for part in job.parts()]
+            return _check_finite(method.combined(by_name), nan, output), by_name
+        compute = method.signed_maps if signed else method.maps
+        parts = [_check_maps(method, compute(part), part.images, signed) for part in job.parts()]
     maps = parts[0] if len(parts) == 1 else torch.cat(parts)
     if isinstance(method, AGOPMethod) and prior is not None:
         _warn_if_alike(maps[:_MANY], images[:_MANY])
-    return _check_finite(maps, nan)
+    return _check_finite(maps, nan, output)
 
 
 def _warn_if_alike(maps: Tensor, images: Tensor) -> None:
@@ -139,13 +155,13 @@ def _warn_if_alike(maps: Tensor, images: Tensor) -> None:
         )
 
 
-def _check_maps(method: Method, maps: Any, images: Tensor) -> Tensor:
-    """The maps on the images' device. Raises unless they are a non-negative tensor (N,H,W)."""
+def _check_maps(method: Method, maps: Any, images: Tensor, signed: bool) -> Tensor:
+    """The maps on the images' device. Raises unless they are a tensor (N,H,W), non-negative unless signed."""
     shape = (len(images), *images.shape[2:])
     valid = isinstance(maps, Tensor) and maps.shape == shape
     if valid:
         distinct = maps[:1] if maps.stride(0) == 0 else maps  # one map for all images, as of agop-global
-        valid = not bool((distinct < 0).any())
+        valid = signed or not bool((distinct < 0).any())
     if not valid:
         result = f"a {type(maps).__name__}"
         if isinstance(maps, Tensor):
@@ -192,7 +208,7 @@ def check_type(prior: object) -> None:
 
 
 def _check_prior(
-    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: str
+    method: Method, prior: AGOP | None, model: nn.Module, images: Tensor, targets: Tensor | None, output: Output
 ) -> None:
     if prior is None:
         raise PriorError(
@@ -207,16 +223,16 @@ def _check_prior(
             f"{provenance.classes} classes: it has learned nothing to show. Maps show what stands out in the "
             "image; check the weights and the preprocessing, or train longer"
         )
-    if provenance.output != output:
+    if provenance.output != output.name:
         warn(
-            f"the prior has gradients of output={provenance.output!r}, the maps are for output={output!r}: pass "
+            f"the prior has gradients of output={provenance.output!r}, the maps are for output={output.name!r}: pass "
             "the same output to fit and explain"
         )
-    if targets is not None and provenance.classes is not None:
+    if output.has_classes and targets is not None and provenance.classes is not None:
         check_range(targets, provenance.classes, "target")
 
 
-def _check_finite(maps: Tensor, nan: str) -> Tensor:
+def _check_finite(maps: Tensor, nan: str, output: Output) -> Tensor:
     """The maps. If one isn't finite: raise, or warn and set it to NaN."""
     if maps.stride(0) == 0 and bool(maps[0].isfinite().all()):  # one map for all images, as of agop-global
         return maps
@@ -224,12 +240,12 @@ def _check_finite(maps: Tensor, nan: str) -> Tensor:
     if not broken:
         return maps
     samples = ", ".join(map(str, broken[:5])) + (" …" if len(broken) > 5 else "")
+    found = f"NaN or infinite gradients of {output.name} for sample {samples} ({len(broken)} of {len(maps)})"
     if nan == "raise":
         raise GradientError(
-            f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): check these "
-            "images and the model's weights, or pass nan='skip' to get maps of NaN for them"
+            f"{found}: check these images and the model's weights, or pass nan='skip' to get maps of NaN for them"
         )
-    warn(f"NaN or infinite gradients for sample {samples} ({len(broken)} of {len(maps)}): their maps are NaN")
+    warn(f"{found}: their maps are NaN")
     maps[broken] = torch.nan
     return maps
 
@@ -253,7 +269,7 @@ def _check_references(references: Any, images: Tensor) -> None:
     if not isinstance(references, Tensor):
         raise InputError(f"references are a {type(references).__name__}: give a torch tensor (M,C,H,W)")
     shape, expected = tuple(references.shape), tuple(images.shape[1:])
-    if references.ndim != 4 or not len(references) or shape[1:] != expected:
+    if references.ndim != images.ndim or not len(references) or shape[1:] != expected:
         raise InputError(f"references have shape {shape}, images {tuple(images.shape)}: give (M, {str(expected)[1:]}")
     if not references.is_floating_point():
         raise InputError(f"references are {references.dtype}, images {images.dtype}: convert and scale them alike")

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from agop import metrics
 from agop.errors import FileError, InputError, LayerError, PriorError
-from agop.images.overlays import Colouring, Picture, heat, pixels, signed_picture, top_value
+from agop.images.overlays import DIVERGING, Colouring, Picture, heat, pixels, signed_picture, top_value
 from agop.images.overlays import overlay as map_over_image
 from agop.model.layers import convolution_weight, named_layer
 from agop.model.probe import check_model
@@ -68,7 +68,7 @@ def show(
 
     Args:
         images: tensor (N,C,H,W), array (N,H,W,3), or a list of PIL images.
-        maps: one map (H,W) per image, not negative.
+        maps: one map (H,W) per image, not negative unless the colours are "RdBu_r".
         targets: the explained classes (N,), as numbers or names, for the captions.
         title: label of the maps' row.
         scale: as in `compare`.
@@ -91,7 +91,7 @@ def show(
         raise InputError("0 images: pass at least one")
     _check_lengths(len(images), maps=maps, targets=targets)
     pictures = [_picture(image) for image in images[:_FEW]]
-    few = [_map(saliency, picture) for saliency, picture in zip(maps, pictures, strict=False)]
+    few = [_map(saliency, picture, colours) for saliency, picture in zip(maps, pictures, strict=False)]
     classes = targets.tolist() if isinstance(targets, Tensor) else targets
     names = [f", {name if isinstance(name, str) else f'class {name}'}" for name in classes or ()]
     captions = [f"{place + 1} of {len(images)}{names[place] if names else ''}" for place in range(len(few))]
@@ -120,7 +120,7 @@ def compare(
             square-root scale up to the largest share in the figure.
         percentile: the pixels above the brightest colour hold at most 100 − percentile percent of the map's sum.
         opacity: below 1, maps are drawn over their images.
-        colours: "inferno", "viridis", "jet" or "gray".
+        colours: "inferno", "viridis", "jet", "gray", or for maps with signs "RdBu_r".
 
     Returns:
         A matplotlib figure, which a notebook displays.
@@ -146,7 +146,7 @@ def compare(
         if len(values) != count:
             expected = ",".join(map(str, (count, *pictures[0].shape[:2])))
             raise InputError(f"{name} has shape {tuple(np.shape(values))}: pass maps ({expected}), one per image")
-        columns[name] = [_map(one, picture, name) for one, picture in zip(values, pictures, strict=True)]
+        columns[name] = [_map(one, picture, colours, name) for one, picture in zip(values, pictures, strict=True)]
     given = [None] * count if masks is None else masks
     insides = [_mask(mask, picture) for mask, picture in zip(given, pictures, strict=True)]
     return _grid(pictures, insides, columns, titles or [""] * count, colouring, below=False)
@@ -168,7 +168,7 @@ def overlay(
 
     Args:
         image: tensor (C,H,W), array (H,W,3), or a PIL image.
-        map: the map (H,W), not negative.
+        map: the map (H,W), not negative unless the colours are "RdBu_r".
         title: text above the image.
         mask: its outline is drawn.
         ax: axes to draw into; by default, a new figure.
@@ -189,7 +189,7 @@ def overlay(
     """
     colouring = Colouring(scale, percentile, opacity, colours)
     picture = _picture(image)
-    saliency, inside = _map(map, picture), _mask(mask, picture)
+    saliency, inside = _map(map, picture, colours), _mask(mask, picture)
     if ax is None:
         tall = _WIDE * min(max(picture.shape[0] / picture.shape[1], 0.5), 2.0)
         ax = _Figure(figsize=(_WIDE + 0.9, tall + 0.4), layout="constrained").subplots()
@@ -198,8 +198,10 @@ def overlay(
     if title is not None:
         ax.set_title(title, parse_math=False, wrap=True)
     if scale == "own" and top > 0:
-        highest = top_value(saliency, percentile)
-        _colour_bar([ax], Normalize(0, highest), "map value", colours, clipped=bool(saliency.max() > highest))
+        size = np.abs(saliency)
+        highest = top_value(size, percentile)
+        lowest = -highest if colours == DIVERGING else 0
+        _colour_bar([ax], Normalize(lowest, highest), "map value", colours, clipped=bool(size.max() > highest))
     else:
         _scale_bar([ax], colouring, top)
     parent: Any = ax.figure
@@ -330,8 +332,8 @@ def _picture(image: Any) -> Picture:
     return np.asarray(pixels(channels[None], *extremes)[0])
 
 
-def _map(values: Any, picture: Picture, name: str = "map") -> _Map:
-    """Map (H,W) as float64; raises unless it has the picture's size and is non-negative."""
+def _map(values: Any, picture: Picture, colours: str, name: str = "map") -> _Map:
+    """Map (H,W) as float64; raises unless it has the picture's size and is non-negative, or the colours have signs."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().double()
     try:
@@ -341,14 +343,14 @@ def _map(values: Any, picture: Picture, name: str = "map") -> _Map:
     if saliency.shape != picture.shape[:2]:
         kind = "mask" if name == "mask" else "map"
         raise InputError(f"{name} has shape {saliency.shape}, its image {picture.shape[:2]}: pass a {kind} (H,W)")
-    if (saliency < 0).any():
+    if (saliency < 0).any() and colours != DIVERGING:
         lowest = np.nanmin(saliency)
-        raise InputError(f"{name} has values down to {lowest:.3g}: pass absolute values or the positive part")
+        raise InputError(f"{name} has values down to {lowest:.3g}: pass absolute values, or colours={DIVERGING!r}")
     return saliency
 
 
 def _mask(values: Any, picture: Picture) -> _Mask | None:
-    return None if values is None else np.asarray(_map(values, picture, "mask") != 0)
+    return None if values is None else np.asarray(_map(values, picture, "", "mask") != 0)
 
 
 def _check_lengths(count: int, **lists: Any) -> None:
@@ -434,8 +436,9 @@ def _scale_bar(axes: list[Axes], colouring: Colouring, top: float) -> None:
     """
     clipped = colouring.percentile < 100
     if top > 0 and colouring.scale == "own":
-        bar = _colour_bar(axes, Normalize(0, 1), "relative value", colouring.colours, clipped)
-        bar.set_ticks([0.0, 0.5, 1.0], labels=["0", "0.5", "1"])
+        lowest = -1.0 if colouring.colours == DIVERGING else 0.0
+        bar = _colour_bar(axes, Normalize(lowest, 1), "relative value", colouring.colours, clipped)
+        bar.set_ticks([lowest, (lowest + 1) / 2, 1.0], labels=[f"{tick:g}" for tick in (lowest, (lowest + 1) / 2, 1)])
     elif top > 0:
         bar = _colour_bar(axes, PowerNorm(0.5, 0, top), "share of the map", colouring.colours, clipped)
         # Round numbers at about a third and two thirds of the bar.
@@ -447,7 +450,7 @@ def _scale_bar(axes: list[Axes], colouring: Colouring, top: float) -> None:
 def _colour_bar(axes: list[Axes], scale: Normalize, label: str, colours: str, clipped: bool) -> Any:
     """Colour bar of the maps beside the axes; an arrow at its end if values are clipped."""
     listed = ListedColormap(heat(np.linspace(0, 1, 256)[None], 1.0, colours)[0] / 255, f"agop {colours}")
-    end = "max" if clipped else "neither"
+    end = "neither" if not clipped else "both" if colours == DIVERGING else "max"
     bar = axes[0].figure.colorbar(ScalarMappable(scale, listed), ax=axes, extend=end, shrink=0.9, aspect=20)
     bar.set_label(label, fontsize="small")
     bar.ax.tick_params(labelsize="small")

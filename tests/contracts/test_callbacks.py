@@ -174,12 +174,17 @@ def trainings(tmp_path_factory):
     return finished
 
 
+# One of the outputs as a number of its own: without classes, all samples count.
+NUMBER = {"output": agop.outputs.value(1)}
+
+
 @pytest.mark.parametrize(
     ("trainer", "options", "moment"),
     [
         (trainer, options, moment)
         for trainer, options in ((TRAINERS[0], {}), (TRAINERS[0], {"every": 2, "per_class": True}), (TRAINERS[1], {}),
-                                 (TRAINERS[1], {"per_class": True}), (RESNET, {}))
+                                 (TRAINERS[1], {"per_class": True}), (RESNET, {}), (TRAINERS[0], NUMBER),
+                                 (TRAINERS[1], NUMBER))
         for moment in trainer.resumed_at
     ],
     ids=name_of,
@@ -191,6 +196,7 @@ def test_resume_gives_a_bitwise_equal_agop(trainer, options, moment, trainings, 
     assert_same(finished.weights, trainer.train(tmp_path, callback, resume=checkpoint))
     assert_equal_agops(callback.prior, finished.prior)
     assert callback.prior.provenance == finished.prior.provenance
+    assert callback.prior.provenance.output == ("value(index=1)" if options is NUMBER else "logit")
     assert_equal_agops(agop.AGOP.load(tmp_path / "agop.safetensors"), finished.prior)
 
 

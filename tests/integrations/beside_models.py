@@ -135,3 +135,14 @@ def test_explain_command_needs_no_preprocessing_options(spec, photo, tmp_path):
     assert result.returncode == 0, result.stderr
     manifest = json.loads((tmp_path / "explanations" / "manifest.json").read_text())
     assert manifest["preprocessing"] == json.loads(json.dumps(preprocessing_of(spec).to_dict()))
+
+
+def test_a_segmentation_network_of_torchvision():
+    torch.manual_seed(0)
+    build = torchvision.models.segmentation.lraspp_mobilenet_v3_large
+    model, images = build(weights=None, weights_backbone=None, num_classes=4), torch.rand(2, 3, 64, 64)
+    everywhere = agop.outputs.segment(1, torch.ones(64, 64))
+    gradients = agop.input_gradients(model, images, output=everywhere)
+    assert model.training
+    torch.testing.assert_close(gradients.logits[:, 0], model.eval()(images)["out"][:, 1].mean((1, 2)).detach())
+    assert (gradients.values.flatten(1).norm(dim=1) > 0).all()

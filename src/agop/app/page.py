@@ -24,7 +24,7 @@ from agop.images import overlays
 from agop.images.explained import Explained, Explainer, percent
 from agop.images.explanation_folder import ExplanationFolder
 from agop.images.files import class_name
-from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, Colouring
+from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, DIVERGING, Colouring
 from agop.images.preprocessing import Preprocessing, open_image
 from agop.registry import unknown_name_error
 from agop.web import environment
@@ -41,6 +41,7 @@ _HEADERS = {
 }
 _DEFAULTS = ("agop", "integrated-gradients", "vanilla")
 _LISTED_CLASSES = 5
+_COLOURS = [name for name in COLOUR_MAPS if name != DIVERGING]  # the page's maps have no signs
 MOST_BYTES = 20 * 2**20
 # Gradio rejects all files of a drop if one is above its limit. Up to that limit, `read_upload` rejects just the one.
 MOST_SENT_BYTES = 5 * MOST_BYTES
@@ -282,7 +283,7 @@ class Page:
                     label="Percentile of a map's sum (100: no clipping)",
                 ),
                 gradio.Slider(0, 1, initial.opacity, step=0.05, label="Opacity", elem_id="opacity"),
-                gradio.Dropdown(list(COLOUR_MAPS), value=initial.colours, label="Colour map", elem_id="colour-map"),
+                gradio.Dropdown(_COLOURS, value=initial.colours, label="Colour map", elem_id="colour-map"),
             ]  # fmt: skip
 
 

@@ -175,8 +175,9 @@ def _spec(
     without: Sequence[str] = _PARTS_OF_AGOP, **fields: Any,
 ) -> RunSpec:  # fmt: skip
     """The specification with the named methods and metrics; by default all methods but `without`, and `variants`."""
-    # A bench's priors have no sketch.
-    own = [name for name in methods.names() if "sketch" not in methods.get(name).prior_parts]
+    # A bench's priors have a sketch only if a named method needs it.
+    named = method or ()
+    own = [name for name in methods.names() if name in named or "sketch" not in methods.get(name).prior_parts]
     known = [*own, *AGOP_CONTROLS, *FIXED_MAPS, *variants]
     others = [name for name in dict.fromkeys(method or ()) if name not in known]
     for name in others:

@@ -42,6 +42,8 @@ _MOST_TOGETHER = 16
 _SEVERAL = 5
 # Methods and metrics of a snapshot.
 _WATCHED, _WATCHED_METRICS = ("agop-global", "agop-weighted"), ("iou", "energy", "average_precision")
+# Rows of the sketch, for methods that need one: a quarter of the pixels of 8×8 images.
+_SKETCH = 16
 # The share of training in a cell's time, and that of grids in the time for explaining and scoring.
 _TRAINING, _GRIDS = 0.6, 0.5
 Progress = Callable[[float], None]
@@ -140,13 +142,14 @@ def run_cells(spec: RunSpec, folder: Path, cells: Sequence[Cell], progress: Prog
     configured = {name: _configured(spec, name) for name in {cell.scenario for cell in cells}}
     torch.set_num_threads(configured[cells[0].scenario].threads)
     data = [configured[cell.scenario].splits(cell.background, cell.seed, spec.masks) for cell in cells]
-    tasks = []
+    own = (methods.get(name) for name in spec.methods if name in methods.names())
+    tasks, rank = [], _SKETCH if any("sketch" in method.prior_parts for method in own) else 0
     for cell, (training, validation, _) in zip(cells, data, strict=True):
         scenario, part = configured[cell.scenario], folder / "cells" / f".{cell.name}.part"
         if not (part / CHECKPOINT).exists():
             shutil.rmtree(part, ignore_errors=True)
         watch = partial(_snapshot_rows, validation, scenario.snapshot_images, spec.masks == "signed")
-        tasks.append(Task(scenario, cell.seed, training, validation, part, watch))
+        tasks.append(Task(scenario, cell.seed, training, validation, part, watch, rank))
     networks = train(tasks, spec.epochs, lambda done: progress(_TRAINING * done), spec.restarts)
     share = (1 - _TRAINING) / len(cells)
     for place, (cell, trained, (_, _, test)) in enumerate(zip(cells, networks, data, strict=True)):

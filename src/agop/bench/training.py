@@ -45,6 +45,7 @@ class Task:
     validation: Split
     folder: Path
     watch: Callable[[nn.Module, AGOP], list[Row]] = lambda model, prior: []
+    rank: int = 0  # rows of the prior's sketch
 
 
 def train(
@@ -120,6 +121,7 @@ class TrainingRun:
             snapshot_dir=task.folder / "snapshots",
             per_class=True,
             layer=getattr(task.scenario.network, "patch_layer", None),
+            rank=task.rank,
         )
 
     @property

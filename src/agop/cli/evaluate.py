@@ -40,7 +40,7 @@ def evaluate(
         "runs/evaluation"
     ),
     layer: options.Layer = None,
-    contrast: options.Contrast = None,
+    output: options.Output = None,
     threshold: Annotated[
         int | None, typer.Option(min=1, max=255, help="Mask values from this one on are inside.")
     ] = None,
@@ -95,7 +95,7 @@ def evaluate(
         "layer": layer,
         "batch_size": batch_size,
         "references": options.load_references(references, preprocessing),
-        "output": options.output_of(contrast, statistic),
+        "output": options.output_of(output, statistic),
         "out": out,
         "force": force,
     }
@@ -139,7 +139,7 @@ def sanity(
     method: options.Methods = None,
     prior: options.Prior = None,
     references: options.References = None,
-    contrast: options.Contrast = None,
+    output: options.Output = None,
     images: Annotated[int, typer.Option(min=1, help="At most this many images, evenly spaced.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="At most this many steps from the last layer to all layers.")] = 8,
     seed: Annotated[int, "Seed of the random weights."] = 0,
@@ -161,7 +161,7 @@ def sanity(
     for name in names:
         result = check(
             network, some, name, statistic, batch_size=batch_size, references=others, steps=steps, seed=seed,
-            output=options.output_of(contrast, statistic),
+            output=options.output_of(output, statistic),
         )  # fmt: skip
         plain_console().print(f"{result}\n")
 

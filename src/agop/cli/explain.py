@@ -38,7 +38,7 @@ def explain(
     out: Annotated[Path, "Folder to write to."] = Path("explanations"),
     target: Annotated[str | None, "Class to explain, by name or number. Default: the predicted one."] = None,
     layer: options.Layer = None,
-    contrast: options.Contrast = None,
+    output: options.Output = None,
     names: options.Names = None,
     batch_size: options.BatchSize = None,
     force: options.ForceAll = False,
@@ -71,7 +71,7 @@ def explain(
     explainer = Explainer(
         network, selected, preprocessing, statistic, None if target is None else class_index(target, known), layer,
         batch_size, known, references=options.load_references(references, preprocessing),
-        output=options.output_of(contrast, statistic),
+        output=options.output_of(output, statistic),
     )  # fmt: skip
     labels = {path: label_of(path, folder, known) for path, folder in folders}
     source = how.manifest_source(model, prior)

@@ -39,9 +39,8 @@ _DEFAULT_METHOD = "Default: agop, or vanilla for a model for which agop needs --
 Methods = Annotated[list[str] | None, f"{_METHOD} {_DEFAULT_METHOD}"]
 MethodsOrAll = Annotated[list[str] | None, f"{_METHOD} all: every method. {_DEFAULT_METHOD}"]
 Layer = Annotated[str | None, "Layer for gradcam and gradcam++, by name."]
-Contrast = Annotated[
-    bool | None,
-    "Gradients of the log-odds of the class, instead of its logit. Default: as in the prior, else the logit.",
+Output = Annotated[
+    str | None, "What is explained: logit, log_odds or probability of the class. Default: as in the prior, else logit."
 ]
 Names = Annotated[
     Path | None,
@@ -242,13 +241,11 @@ def _report(
         warn(f"the prior was made with other preprocessing ({'; '.join(different)}): pass the same options")
 
 
-def output_of(contrast: bool | None, prior: AGOP | None) -> str:
-    """What gradients are of, from --contrast; by default as in the prior."""
-    from agop.model.outputs import CONTRAST, PREDICTED
+def output_of(output: str | None, prior: AGOP | None) -> str:
+    """What gradients are of, from --output; by default as in the prior."""
+    from agop.model.outputs import output_for
 
-    if contrast is None:
-        return PREDICTED if prior is None else prior.provenance.output
-    return CONTRAST if contrast else PREDICTED
+    return output_for(output or (prior.provenance.output if prior else "logit")).name
 
 
 def load_references(folder: Path | None, preprocessing: Preprocessing) -> Tensor | None:

@@ -46,7 +46,7 @@ def fit(
     rank: Annotated[
         int, typer.Option(min=0, help="Also keep a sketch of the whole matrix with this many rows, for example 64.")
     ] = 0,
-    contrast: Annotated[bool, "Gradients of the log-odds of the predicted class, instead of its logit."] = False,
+    output: options.Output = None,
     snapshot_every: Annotated[
         float | None,
         typer.Option(min=0, help="Seconds between snapshots in OUT.part-rankN. Default: 60 under torchrun, else none."),
@@ -81,7 +81,7 @@ def fit(
             "patches": patches,
             "layer": layer,
             "rank": rank,
-            "output": "contrast" if contrast else "predicted",
+            "output": options.output_of(output, None),
         }
         digest = ImagesDigest(**images.summary())
         provenance = DataProvenance(tuple(images.classes), images.preprocessing.to_dict(), digest)

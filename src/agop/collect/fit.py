@@ -17,7 +17,7 @@ from agop.collect.tune import Sample
 from agop.collect.tune import tune as choose_exponents
 from agop.errors import FileError, GradientError, InputError, NoSamplesError, warn
 from agop.model.layers import Layer, PatchLayer
-from agop.model.outputs import check_output, check_range, class_count, labels_for
+from agop.model.outputs import Forward, Output, OutputLike, check_range, class_count, labels_for, logit, output_for
 from agop.model.prepare import prepare_if_equal
 from agop.model.probe import Gradients, check_images, check_model, probing, rows_for, split_batch
 from agop.model.state import preserved_random_state
@@ -38,30 +38,51 @@ class CollectOptions:
     """What `fit`, the training hook and the callbacks of trainers collect. They take each as a keyword argument.
 
     Attributes:
-        only_correct: Count only samples that the model classifies correctly, as in the paper. Needs labels.
+        only_correct: Count only samples that the model classifies correctly, as in the paper. Needs labels. By default
+            True for outputs with classes, and False for the others, which don't have it.
         per_class: Also keep diag(M) of each class, of samples with this predicted class.
         nan: "raise" if a sample has NaN or infinite gradients, or "skip" such samples and count them.
         patches: Also keep the patch matrix S of a layer.
         layer: Name or module of that layer, by default the first convolution if there is one.
         rank: Number of rows ℓ of a sketch of the whole matrix M; 0 for none.
-        output: What gradients are of: "predicted", the predicted class's logit, or "contrast", its log-odds: the logit
-            minus the log-sum-exp of the others.
+        output: What gradients are of, as in `explain`: "logit" and the other outputs with classes of the predicted
+            class. Without classes, labels are ignored.
+        forward: As in `explain`.
     """
 
-    only_correct: bool = True
+    only_correct: bool | None = None
     per_class: bool = False
     nan: str = "raise"
     patches: bool = True
     layer: Layer = None
     rank: int = 0
-    output: str = "predicted"
+    output: OutputLike = logit
+    forward: Forward | None = None
 
     def __post_init__(self) -> None:
+        output = self.explained
+        if not output.has_classes and (self.only_correct or self.per_class):
+            wrong = "only_correct" if self.only_correct else "per_class"
+            raise InputError(f"{wrong}=True is for outputs with classes, not for {output.name}: omit it")
+        if output.each:
+            raise InputError(
+                f"{output.label} has one {next(iter(output.each))} per image, but data come in batches: "
+                "give one for all images, or omit it"
+            )
         if self.nan not in ("raise", "skip"):
             raise InputError(f"nan is {self.nan!r}: give 'raise' or 'skip'")
         if not isinstance(self.rank, int) or isinstance(self.rank, bool) or self.rank < 0:
             raise InputError(f"rank is {self.rank!r}: give a positive integer, or 0 for no sketch")
-        check_output(self.output)
+
+    @property
+    def explained(self) -> Output:
+        """The output, with `forward`."""
+        return output_for(self.output, self.forward)
+
+    @property
+    def needs_labels(self) -> bool:
+        """True if only correctly classified samples count."""
+        return self.explained.has_classes if self.only_correct is None else self.only_correct
 
     @classmethod
     def of(cls, function: Callable[..., Any], **options: Any) -> CollectOptions:
@@ -75,7 +96,8 @@ class CollectOptions:
 
     def recorded(self) -> dict[str, Any]:
         """The options that the provenance records."""
-        return {name: getattr(self, name) for name in ("only_correct", "per_class", "nan", "rank", "output")}
+        plain = {name: getattr(self, name) for name in ("per_class", "nan", "rank")}
+        return {"only_correct": self.needs_labels, **plain, "output": self.explained.name}
 
 
 class CollectKeywords(TypedDict, total=False):
@@ -85,13 +107,14 @@ class CollectKeywords(TypedDict, total=False):
     patches: bool
     layer: Layer
     rank: int
-    output: str
+    output: OutputLike
+    forward: Forward | None
 
 
 def fit(
     model: nn.Module,
     loader: Iterable[Any],
-    only_correct: bool = True,
+    only_correct: bool | None = None,
     per_class: bool = False,
     progress: bool = True,
     *,
@@ -106,9 +129,9 @@ def fit(
     Under torch.distributed each rank passes its share of the data and gets the AGOP of all.
 
     Args:
-        model: The classifier. It is left as it was.
+        model: The model. It is left as it was.
         loader: Batches: tuples (images, labels) or dicts, or images (N,C,H,W) alone with only_correct=False.
-        only_correct: Count only samples that the model classifies correctly.
+        only_correct: Count only samples that the model classifies correctly; the default for outputs with classes.
         per_class: Also keep diag(M) of each class.
         progress: Show a progress bar.
         batch_size: Most images per forward pass, whatever the loader's batches; the default suits the image size.
@@ -117,7 +140,7 @@ def fit(
         snapshot_every: Seconds between snapshots.
         tune: Choose the exponent of `agop`'s factor *where* on up to 64 of the images, without masks. Not with several
             ranks.
-        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output.
+        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output, forward.
 
     Returns:
         The AGOP, on the CPU.
@@ -143,18 +166,19 @@ def fit(
             prepared: nn.Module | None = None
             for batch in track(loader, "agop", show=progress):
                 images, labels = images_and_labels(batch)
-                check_images(images)
+                check_images(images, volumes=True)
                 rows = rows_for(images, batch_size, model)
                 if prepared is None:
-                    prepared = prepare_if_equal(model, images[:1], rows)
+                    prepared = prepare_if_equal(model, images[:1], rows, chosen.explained)
                 collector.add(prepared, images, labels, rows)
                 sample.add(images)
                 take_if_due()
         take_if_due(at_end=True)  # before the ranks join, which may fail
         sums = collector.total("the loader is empty: check the data set and the batch size")
     prior = AGOP.from_sums(sums, model, CHECKPOINT, chosen.recorded())
-    alone = rank_and_world_size()[1] == 1
-    return choose_exponents(model, prior, torch.stack(sample.images), progress=progress) if tune and alone else prior
+    if not tune or rank_and_world_size()[1] > 1:
+        return prior
+    return choose_exponents(model, prior, torch.stack(sample.images), chosen.explained, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -186,9 +210,9 @@ class Collector:
 
     def add(self, model: nn.Module, images: Tensor, labels: Any, rows: int | None = None) -> None:
         """Compute gradients and add them, at most `rows` images per pass. If it raises, the sums don't change."""
-        check_images(images)
+        check_images(images, volumes=True)
         truth = self._truth(labels, len(images))
-        with probing(model, self.options.output) as probe:
+        with probing(model, self.options.explained) as probe:
             parts = [
                 self._part(probe.gradients(part, layer=self.patch_layer), own, part)
                 for part, own in split_batch(rows or len(images), images, truth)
@@ -204,17 +228,19 @@ class Collector:
         self._count([self._part(gradients, truth, images)], truth)
 
     def _truth(self, labels: Any, samples: int) -> Tensor | None:
-        if labels is None and self.options.only_correct:
+        if labels is None and self.options.needs_labels:
             raise InputError("only_correct=True needs labels: pass them, or set only_correct=False")
-        return None if labels is None else labels_for(labels, samples)
+        ignored = labels is None or not self.options.explained.has_classes
+        return None if ignored else labels_for(labels, samples)
 
     def _part(self, gradients: Gradients, truth: Tensor | None, images: Tensor | None) -> _Part:
         """Select the samples that count. Of a layer's gradients, which take much memory, only the sums are kept."""
-        classes, values, targets = class_count(gradients.logits), gradients.values, gradients.targets
+        values, targets = gradients.values, gradients.targets
+        classes = class_count(gradients.logits) if self.options.explained.has_classes else 0
         self.sums.check(classes, values.shape[1:])
         finite = values.flatten(1).isfinite().all(dim=1)
         correct = None if truth is None else targets == truth.to(targets.device)
-        counted = correct if correct is not None and self.options.only_correct else torch.ones_like(finite)
+        counted = correct if correct is not None and self.options.needs_labels else torch.ones_like(finite)
         keep = counted & finite
         rows = None if bool(keep.all()) else keep.nonzero()[:, 0]
         targets, patches = _kept(targets, rows), None
@@ -229,7 +255,8 @@ class Collector:
         broken = torch.cat([part.broken for part in parts])
         if self.options.nan == "raise" and bool(broken.any()):
             raise GradientError(
-                f"the gradient of sample {int(broken.nonzero()[0])} of this batch is NaN or infinite "
+                f"the gradient of {self.options.explained.name} for sample {int(broken.nonzero()[0])} of this batch is "
+                f"NaN or infinite "
                 f"({int(broken.sum())} of {len(broken)} samples): check the images and weights, or pass nan='skip' to "
                 "skip these samples"
             )

@@ -45,14 +45,14 @@ class AGOPTrainingHook:
 
     Args:
         model: The model in training.
-        only_correct: Count only samples that the model classifies correctly.
+        only_correct: Count only samples that the model classifies correctly; the default for outputs with classes.
         every: k for a pass on every k-th call only. "auto" times the first passes and chooses k so that they take at
             most 15 % of the training's time; `finalize` then warns if diag(M) may differ from that of all batches.
         snapshot_every: Calls between snapshots.
         snapshot_dir: Folder for snapshots of the current AGOP, step-00000100.safetensors and so on; under
             torch.distributed each rank writes its own. None for no snapshots.
         per_class: Also keep diag(M) of each class.
-        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output.
+        options: The other options of `agop.collect.fit.CollectOptions`: nan, patches, layer, rank, output, forward.
 
     Raises:
         InputError: Invalid options.
@@ -65,7 +65,7 @@ class AGOPTrainingHook:
     def __init__(
         self,
         model: nn.Module,
-        only_correct: bool = True,
+        only_correct: bool | None = None,
         every: int | str = 1,
         snapshot_every: int = 100,
         snapshot_dir: str | os.PathLike[str] | None = None,
@@ -93,6 +93,11 @@ class AGOPTrainingHook:
         self._last: Tensor | None = None
 
     @property
+    def needs_labels(self) -> bool:
+        """True if only correctly classified samples count."""
+        return self._collector.options.needs_labels
+
+    @property
     def count(self) -> int:
         """Number of samples that this process has counted so far."""
         return self._collector.sums.count
@@ -112,7 +117,7 @@ class AGOPTrainingHook:
 
         Args:
             images: The images (N,C,H,W) that the model is trained on.
-            labels: Their classes (N,), needed with only_correct=True.
+            labels: Their classes (N,), needed for outputs with classes unless only_correct=False.
         """
         self._step(lambda: self._collector.add(self.model, images, labels), images)
 
@@ -166,7 +171,7 @@ class AGOPTrainingHook:
         prior, alone = self._agop(sums), rank_and_world_size()[1] == 1
         if not tune or not alone or self._last is None:
             return prior
-        return choose_exponents(self.model, prior, self._last, progress=False)
+        return choose_exponents(self.model, prior, self._last, self._collector.options.explained, progress=False)
 
     def so_far(self) -> AGOP:
         """The AGOP so far of this process alone. Not a collective; `finalize` joins all ranks."""

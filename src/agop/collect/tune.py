@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from agop.explanation import explain
 from agop.methods.agop import AGOPMethod
 from agop.metrics.faithfulness import srg
+from agop.model.outputs import OutputLike
 from agop.prior.agop import AGOP, ENOUGH_SAMPLES
 from agop.processes import track
 
@@ -39,7 +40,9 @@ class Sample:
                 self.images[place] = image.detach().clone()
 
 
-def tune(model: nn.Module, prior: AGOP, images: Tensor, *, progress: bool = True) -> AGOP:
+def tune(
+    model: nn.Module, prior: AGOP, images: Tensor, output: OutputLike | None = None, *, progress: bool = True
+) -> AGOP:
     """The prior with the exponent of V that suits these images (N,C,H,W) of the training data.
 
     It is the largest one whose SRG, insertion minus deletion with other images as the fill, is within 2 standard errors
@@ -49,14 +52,15 @@ def tune(model: nn.Module, prior: AGOP, images: Tensor, *, progress: bool = True
     """
     if len(images) < 2 or prior.count < ENOUGH_SAMPLES or prior.provenance.at_chance or prior.is_even:
         return prior
-    options: dict[str, Any] = {"nan": "skip", "factors": True, "output": prior.provenance.output}
+    output = prior.provenance.output if output is None else output
+    options: dict[str, Any] = {"nan": "skip", "factors": True, "output": output}
     if "where" not in explain(model, images[:1], AGOPMethod(where=1), prior, **options)[1]:
         return prior
     factors = explain(model, images, AGOPMethod(where=1), prior, **options)[1]
     places = factors.pop("where")
     rest = torch.stack(list(factors.values())).prod(dim=0)
     scores = {
-        exponent: srg(model, images, rest * places**exponent, references=images)
+        exponent: srg(model, images, rest * places**exponent, references=images, output=output)
         for exponent in track(EXPONENTS, "choosing factors", show=progress)
     }
     means = {exponent: float(values.nanmean()) for exponent, values in scores.items()}

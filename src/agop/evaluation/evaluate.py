@@ -17,7 +17,8 @@ from agop.images.overlays import pixels
 from agop.methods.base import missing_layer
 from agop.methods.controls import FIXED_MAPS
 from agop.model.layers import Layer
-from agop.model.outputs import CONTRAST, PREDICTED, Target, check_output, labels_for
+from agop.model.outputs import Forward, Output, OutputLike, Target, labels_for, logit, output_for
+from agop.model.probe import check_images
 from agop.prior.agop import AGOP
 from agop.report.folder import spread
 
@@ -38,7 +39,8 @@ def evaluate(
     labels: Tensor | None = None,
     controls: bool = True,
     references: Tensor | None = None,
-    output: str = PREDICTED,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
     nan: str = "skip",
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
@@ -46,7 +48,7 @@ def evaluate(
     """Scores of methods on images (N,C,H,W) with masks (N,H,W).
 
     Args:
-        model: A torch.nn.Module that returns logits.
+        model: A torch.nn.Module.
         images: Images (N,C,H,W).
         masks: Masks (N,H,W): boolean, 0/1, or with `signed` −1/0/1.
         methods: Names or agop.methods objects; by default every method that can run.
@@ -61,7 +63,8 @@ def evaluate(
         controls: Score two maps that don't depend on the model beside the methods: a blob in the centre, and the mean
             mask.
         references: Other images (M,C,H,W), for example from the training data, for methods and metrics that take some.
-        output: As in `explain`.
+        output: As in `explain`. Deletion, insertion and SRG follow it, too.
+        forward: As in `explain`.
         nan: "skip": an image whose map isn't finite has no score, with a warning; "raise".
         out: Run folder to write, as with `save`. It keeps each finished method: the same call resumes after an
             interruption.
@@ -79,13 +82,16 @@ def evaluate(
         result = agop.evaluate(model, images, masks, ["agop", "gradcam"], prior)
         print(result)
     """
-    check_output(output)
+    check_images(images)
+    output = output_for(output, forward)
     entries = entries_that_run(methods, prior, references, images, layer)
     names = [metrics] if isinstance(metrics, str) else all_metrics.default_names() if metrics is None else metrics
     metric_list = [all_metrics.get(name) for name in names]
     if not metric_list:
         raise InputError("there are no metrics: name at least one, or omit metrics=")
     masks = checked_masks(masks, images)
+    if labels is not None and not output.has_classes:
+        raise InputError(f"labels= is for outputs with classes, not for {output.name}: omit it")
     classes = None if labels is None else labels_for(labels, len(images))
     if prior is not None:
         prior.check(model, images)  # now, not after the methods that run without one
@@ -101,8 +107,9 @@ def evaluate(
     few = images[places]
     truth = {kind: masks[places].float() if signed else masks[places] != 0}
     maps = {result.method: result.maps for result in results}
-    samples = gallery(model, few, pixels(few), truth, maps, None if classes is None else classes[places], places)
-    correct = None if classes is None else accuracy(model, images, classes)
+    labelled = None if classes is None else classes[places]
+    samples = gallery(model if output.has_classes else None, few, pixels(few), truth, maps, labelled, places, output)
+    correct = None if classes is None else accuracy(model, images, classes, output)
     evaluation = Evaluation(results, samples, prior, kind, correct, steps, output_notes(output))
     if out is not None:
         evaluation.save(out, force=force)
@@ -122,9 +129,9 @@ def entries_that_run(
     return {name: Entry(method, prior, missing_layer(method, layer)) for name, method in by_name.items()}
 
 
-def output_notes(output: str) -> tuple[str, ...]:
+def output_notes(output: Output) -> tuple[str, ...]:
     """A line below the table unless the maps are made of gradients of logits."""
-    return ("Gradients are those of the contrast, the log-odds of the class.",) if output == CONTRAST else ()
+    return () if output.label == "logit" else (f"Gradients are those of {output.name}.",)
 
 
 def checked_masks(values: Any, images: Tensor) -> Tensor:

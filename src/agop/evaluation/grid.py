@@ -21,7 +21,16 @@ from agop.images.files import class_name
 from agop.images.overlays import Picture, pixels
 from agop.methods.gradients import IntegratedGradients
 from agop.model.layers import Layer
-from agop.model.outputs import PREDICTED, check_output, check_range, class_count, labels_for, predicted, probabilities
+from agop.model.outputs import (
+    OutputLike,
+    check_range,
+    class_count,
+    labels_for,
+    logit,
+    output_for,
+    predicted,
+    probabilities,
+)
 from agop.model.probe import check_images, number_of_classes
 from agop.prior.agop import AGOP, Provenance
 from agop.processes import track
@@ -76,7 +85,7 @@ def grid_pointing_game(
     layer: Layer = None,
     batch_size: int | None = None,
     references: Tensor | None = None,
-    output: str = PREDICTED,
+    output: OutputLike = logit,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> GridEvaluation:
@@ -99,7 +108,7 @@ def grid_pointing_game(
         layer: As in `explain`, for methods that take one.
         batch_size: As in `explain`.
         references: As in `explain`.
-        output: As in `explain`.
+        output: One with classes, as in `explain`.
         out: As in `evaluate`: a run folder that also keeps each finished method.
         force: As in `evaluate`.
 
@@ -115,7 +124,9 @@ def grid_pointing_game(
         print(result)
     """
     check_images(images)
-    check_output(output)
+    output = output_for(output)
+    if not output.has_classes:
+        raise InputError(f"the four cells are four classes, and {output.name} has none: give logit or log_odds")
     entries = entries_that_run(methods, prior, references, images, layer)
     classes = labels_for(labels, len(images)).cpu()
     objects = None if masks is None else checked_masks(masks, images)

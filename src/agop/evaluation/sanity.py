@@ -17,7 +17,7 @@ from agop.explanation import explain, resolve_method
 from agop.methods import Method
 from agop.methods.base import takes_layer
 from agop.model.layers import Layer, named_layer
-from agop.model.outputs import PREDICTED, Target, predicted, target_indices
+from agop.model.outputs import Forward, Output, OutputLike, Target, logit, output_for, predicted
 from agop.model.probe import check_images, probing
 from agop.model.state import seeded, unwrapped
 from agop.prior.agop import AGOP
@@ -91,7 +91,8 @@ def sanity(
     references: Tensor | None = None,
     steps: int | None = 8,
     seed: int = 0,
-    output: str = PREDICTED,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
 ) -> Sanity:
     """Rank correlations (S,N) of a method's maps with those of the same model with random weights, from the top down.
 
@@ -100,7 +101,7 @@ def sanity(
     Adebayo et al., "Sanity Checks for Saliency Maps", 2018.
 
     Args:
-        model: A torch.nn.Module that returns logits.
+        model: A torch.nn.Module.
         images: Images (N,C,H,W).
         method: A name or an agop.methods object.
         prior: The AGOP of the model, for methods that need one.
@@ -109,6 +110,7 @@ def sanity(
         batch_size: As in `explain`.
         references: As in `explain`.
         output: As in `explain`.
+        forward: As in `explain`.
         steps: The most steps, of several layers in a deep model; None: one per layer.
         seed: Seed of the random weights.
 
@@ -122,25 +124,25 @@ def sanity(
     Example:
         print(agop.sanity(model, images, "gradcam"))
     """
-    check_images(images)
+    check_images(images, volumes=True)
     if steps is not None and steps < 1:
         raise InputError(f"steps is {steps}: give a positive number, or None for one step per layer")
-    model = unwrapped(model)
+    model, output = unwrapped(model), output_for(output, forward)
     configured: Any = resolve_method(method, layer)
     if takes_layer(configured) and isinstance(configured.layer, nn.Module):
         # By name: the copy of the model has another module.
         configured = replace(configured, layer=named_layer(model, configured.layer)[0])
-    targets = target_indices(target, len(images))
-    targets = predicted(all_logits(model, images, batch_size)) if targets is None else targets
+    if target is None and output.has_classes:
+        target = predicted(all_logits(model, images, batch_size, output))
 
     def maps_of(network: nn.Module) -> Tensor:
         return explain(
-            network, images, configured, prior, targets, batch_size=batch_size, references=references, nan="skip",
+            network, images, configured, prior, target, batch_size=batch_size, references=references, nan="skip",
             output=output,
         )  # fmt: skip
 
     trained = maps_of(model)
-    groups = _groups(layers_from_the_top(model, images[:1]), steps)
+    groups = _groups(layers_from_the_top(model, images[:1], output), steps)
     correlations, maps = [], trained
     for network in track(randomised(model, groups, seed), "randomising", total=len(groups)):
         with warnings.catch_warnings():
@@ -158,7 +160,7 @@ def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
     return torch.tensor([spearman(*pair) for pair in pairs], dtype=torch.float64)
 
 
-def layers_from_the_top(model: nn.Module, image: Tensor) -> list[str]:
+def layers_from_the_top(model: nn.Module, image: Tensor, output: Output = logit) -> list[str]:
     """Names of the modules with parameters of their own, the one that is called last for an image (1,C,H,W) first.
 
     A module that isn't called, such as a part of an attention, is beside the module that contains it.
@@ -168,7 +170,7 @@ def layers_from_the_top(model: nn.Module, image: Tensor) -> list[str]:
     def note(module: nn.Module, _: Any) -> None:
         calls.setdefault(module, len(calls))
 
-    with probing(model) as probe, torch.no_grad(), ExitStack() as handles:
+    with probing(model, output) as probe, torch.no_grad(), ExitStack() as handles:
         modules: dict[str, nn.Module] = dict(probe.model.named_modules())
         for module in modules.values():
             if not isinstance(module, torch.jit.ScriptModule):  # takes no hooks

@@ -22,8 +22,8 @@ from agop.io import write_atomically
 from agop.methods import Method
 from agop.metrics.base import Metric, reasons
 from agop.model.layers import Layer, named_layer
-from agop.model.outputs import PREDICTED, Target, predicted, target_indices
-from agop.model.probe import probing, rows_for
+from agop.model.outputs import Output, Target, logit, predicted
+from agop.model.probe import probing, rows_for, split_batch
 from agop.model.state import fingerprint, unwrapped
 from agop.prior.agop import AGOP
 from agop.processes import track
@@ -72,7 +72,7 @@ def score(
     steps: int | None = None,
     scorer: nn.Module | None = None,
     references: Tensor | None = None,
-    output: str = PREDICTED,
+    output: Output = logit,
     nan: str = "skip",
     keep: Path | None = None,
     progress: bool = False,
@@ -83,11 +83,14 @@ def score(
     metrics that take some. `output` is what the maps' gradients are of. Times are measured after a warm-up on the first
     image. The folder `keep` has the scores of earlier calls, which come first, and gets those of this one.
     """
-    targets, waiting, paths = target_indices(target, len(images)), dict(entries), dict[str, Path]()
+    targets, waiting, paths = output.targets(target, len(images)), dict(entries), dict[str, Path]()
     if keep is not None:
-        outputs = all_logits(model, images[list(shown)], 1)  # they change with the model's code, not with the batches
+        # The outputs change with the model's code, not with the batches.
+        outputs = all_logits(model, images[list(shown)], 1, output.rows(torch.tensor(shown)))
         data = [fingerprint(model), outputs, images, targets, references, *masks, *masks.values(), [*shown]]
-        shared = _digest(*data, *map(_source, (m.function for m in metrics)), signed, steps, output, nan, versions())
+        sources = [_source(item) for item in (*(m.function for m in metrics), output.function, output.forward)]
+        explained = (output.name, *output.each.values())
+        shared = _digest(*data, *sources, signed, steps, explained, nan, versions())
         for name, entry in waiting.items():
             layer = entry.layer and named_layer(unwrapped(model), entry.layer)[0]
             own = [_source(type(entry.method)), *vars(entry.method).items(), entry.references_from_prior, layer]
@@ -100,16 +103,18 @@ def score(
         options["references"] = None if entry.references_from_prior else references
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AGOPWarning)  # the timed call warns about all images
-            first = None if targets is None else targets[:1]
-            explain(model, images[:1], entry.method, entry.prior, first, **options)
+            first = targets[:1] if targets is not None and output.has_classes else None
+            few = options | {"output": output.rows(slice(1))}
+            explain(model, images[:1], entry.method, entry.prior, first, **few)
         start = time.perf_counter()
-        maps = explain(model, images, entry.method, entry.prior, targets, **options)
+        maps = explain(model, images, entry.method, entry.prior, target, **options)
         milliseconds = (time.perf_counter() - start) * 1e3 / len(images)
         undefined = {kind: reasons(maps, truth) for kind, truth in masks.items()}
         scores: dict[str, dict[str, Tensor]] = {kind: {} for kind in masks}
         for metric in metrics:
             if metric.needs_model:  # it doesn't use the masks: once, beside the first kind
-                more = {"references": references} if metric.takes_references else {}
+                extra = {"references": references, "output": output}
+                more = {name: value for name, value in extra.items() if metric.takes(name)}
                 values = metric(
                     scorer or model, images, maps, target=target, steps=steps, batch_size=batch_size, **more
                 )
@@ -143,7 +148,7 @@ def _digest(*values: Any) -> str:
 
 def _source(item: Any) -> str:
     """The module that defines a user's class or function. That of agop is known by its version."""
-    if item.__module__.startswith("agop."):
+    if item is None or item.__module__.startswith("agop."):
         return ""
     try:
         return inspect.getsource(sys.modules[item.__module__])
@@ -151,21 +156,22 @@ def _source(item: Any) -> str:
         return uuid.uuid4().hex
 
 
-def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None) -> Tensor:
-    """Logits (N,K) of images (N,C,H,W), on the CPU, with at most `batch_size` images per pass."""
-    with probing(model) as probe:
-        parts = torch.split(images, rows_for(images, batch_size, model))
-        return torch.cat([probe.logits(part) for part in parts]).cpu()
+def all_logits(model: nn.Module, images: Tensor, batch_size: int | None = None, output: Output = logit) -> Tensor:
+    """Logits (N,K), or the output (N,1), of images (N,C,H,W), on the CPU, at most `batch_size` images per pass."""
+    targets = output.targets(None, len(images))
+    with probing(model, output) as probe:
+        parts = split_batch(rows_for(images, batch_size, model), images, targets)
+        return torch.cat([probe.logits(*part) for part in parts]).cpu()
 
 
-def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
+def accuracy(model: nn.Module, images: Tensor, labels: Tensor, output: Output = logit) -> float:
     """Share of images (N,C,H,W) for which the model predicts the label."""
-    return float(correct(model, images, labels).cpu().double().mean())
+    return float(correct(model, images, labels, output).cpu().double().mean())
 
 
-def correct(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+def correct(model: nn.Module, images: Tensor, labels: Tensor, output: Output = logit) -> Tensor:
     """True (N,) for each image (N,C,H,W) for which the model predicts the label: never if a logit is NaN."""
-    logits = all_logits(model, images)
+    logits = all_logits(model, images, output=output)
     return (predicted(logits) == labels.cpu()) & ~logits.isnan().any(dim=1)
 
 

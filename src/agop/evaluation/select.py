@@ -21,8 +21,17 @@ from agop.evaluation.scoring import all_logits
 from agop.explanation import Methods, check_type, explain, methods_by_name
 from agop.methods import Method, create
 from agop.metrics.faithfulness import srg
-from agop.model.outputs import PREDICTED, check_range, labels_for, predicted
-from agop.model.probe import check_images, check_model, number_of_classes, rows_for
+from agop.model.outputs import (
+    Forward,
+    Output,
+    OutputLike,
+    check_range,
+    class_count,
+    labels_for,
+    output_for,
+    predicted,
+)
+from agop.model.probe import check_images, check_model, rows_for
 from agop.model.state import unwrapped
 from agop.prior.agop import AGOP
 from agop.prior.merge import merge
@@ -64,6 +73,8 @@ def select(
     batch_size: int | None = None,
     progress: bool = True,
     seed: int = 0,
+    output: OutputLike | None = None,
+    forward: Forward | None = None,
 ) -> Selection:
     """Which method's maps to trust for this model, on images (N,C,H,W) that the prior hasn't seen.
 
@@ -72,7 +83,7 @@ def select(
     Blücher et al., "Decoupling Pixel Flipping and Occlusion Strategy for Consistent XAI Benchmarks", 2024.
 
     Args:
-        model: The classifier.
+        model: The model.
         images: Images (N,C,H,W), at least 8.
         labels: Classes (N,) to explain; by default the predicted ones.
         prior: The model's AGOP; computed if None.
@@ -81,6 +92,8 @@ def select(
         batch_size: Images per pass.
         progress: Show a progress bar.
         seed: Chooses the images and the draws.
+        output: As in `explain`, the same for all images; by default that of the prior, or the logit.
+        forward: As in `explain`.
 
     Returns:
         A `Selection`: a row per method, `best` and a `recommendation`.
@@ -94,7 +107,7 @@ def select(
         >>> print(selection.recommendation)
     """
     check_model(model)
-    check_images(images)
+    check_images(images, volumes=True)
     by_name = None if methods is None else methods_by_name(methods)
     if count is not None and count < 2:
         raise InputError(f"count is {count}: give at least 2 images to score, or None")
@@ -102,17 +115,21 @@ def select(
         raise InputError(f"got {counted(len(images), 'image')}: give at least {_ENOUGH}; half of them are scored")
     check_type(prior)
     model, rows = unwrapped(model), rows_for(images, batch_size, model)
-    if labels is None:
-        targets = predicted(all_logits(model, images, rows))
-    else:
-        targets = labels_for(labels, len(images)).cpu()
-        check_range(targets, number_of_classes(model, images[:1]), "label")
+    named = "logit" if prior is None else prior.provenance.output
+    explained, targets = output_for(named if output is None else output, forward), torch.zeros(len(images)).long()
+    if explained.has_classes:
+        logits = all_logits(model, images if labels is None else images[:1], rows, explained)
+        targets = predicted(logits) if labels is None else labels_for(labels, len(images)).cpu()
+        check_range(targets, class_count(logits), "label")
+    elif labels is not None:
+        raise InputError(f"labels= is for outputs with classes, not for {explained.name}: omit it")
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
     scored = min(len(images) // 2, _default_count(images) if count is None else count)
     chosen, others = order[:scored], order[scored : scored + _MOST_OTHERS]
     fill = images[others.to(images.device)]
-    priors = Priors.of(model, fill, targets[others], prior, rows, progress=progress, per_class=False)
-    judge = Judge(model, images[chosen.to(images.device)], targets[chosen], fill, priors, rows, seed)
+    priors = Priors.of(model, fill, targets[others], prior, rows, progress=progress, per_class=False, output=explained)
+    own = targets[chosen] if explained.has_classes else None
+    judge = Judge(model, images[chosen.to(images.device)], own, fill, priors, rows, seed, explained)
     return compare(judge, by_name, progress=progress)
 
 
@@ -172,6 +189,7 @@ class Priors:
         *,
         progress: bool,
         per_class: bool = True,
+        output: OutputLike | None = None,
     ) -> Priors:
         """The prior, computed from the images if there is none, or none per class."""
         if prior is not None:
@@ -181,7 +199,7 @@ class Priors:
             prior = None
         options: dict[str, Any] = {
             "patches": prior is None or prior.patch_matrix is not None,
-            "output": PREDICTED if prior is None else prior.provenance.output,
+            "output": output or ("logit" if prior is None else prior.provenance.output),
             "per_class": per_class,
             "progress": progress,
         }
@@ -191,7 +209,7 @@ class Priors:
             halves.append(fit(model, list(zip(*parts, strict=True)), batch_size=rows, tune=False, **options))
         if prior is None:
             sample = images[:: -(-len(images) // SCORED)]
-            prior = tune(model, merge(halves), sample, progress=progress)
+            prior = tune(model, merge(halves), sample, output, progress=progress)
         return cls(prior, (halves[0], halves[1]))
 
 
@@ -218,14 +236,17 @@ class Judge:
 
     model: nn.Module
     images: Tensor
-    targets: Tensor
+    targets: Tensor | None
     fill: Tensor
     priors: Priors
     rows: int
     seed: int
+    output: Output | None = None
 
     def __post_init__(self) -> None:
-        (self.random_model,) = randomised(self.model, [layers_from_the_top(self.model, self.images[:1])], self.seed)
+        self.output = self.output or output_for(self.priors.whole.provenance.output)
+        layers = layers_from_the_top(self.model, self.images[:1], self.output)
+        (self.random_model,) = randomised(self.model, [layers], self.seed)
 
     def judged(self, name: str, method: Method) -> Judged:
         """The method's scores."""
@@ -243,8 +264,9 @@ class Judge:
         """SRG (N,) in groups of images, each filled with another image: the same for every method."""
         gains = []
         for start in range(0, len(maps), _GROUP):
-            group = (tensor[start : start + _GROUP] for tensor in (self.images, maps, self.targets))
-            options: dict[str, Any] = {"seed": self.seed + start, "batch_size": self.rows}
+            rows = slice(start, start + _GROUP)
+            group = self.images[rows], maps[rows], None if self.targets is None else self.targets[rows]
+            options: dict[str, Any] = {"seed": self.seed + start, "batch_size": self.rows, "output": self.output}
             gains.append(srg(self.model, *group, references=self.fill, draws=1, **options))
         return torch.cat(gains).cpu()
 
@@ -271,10 +293,10 @@ class Judge:
             return self._maps(model, method, prior, count)
 
     def _maps(self, model: nn.Module, method: Method, prior: AGOP, count: int) -> Tensor:
+        targets, output = None if self.targets is None else self.targets[:count], self.output or "logit"
         return explain(
-            model, self.images[:count], method, prior, self.targets[:count], batch_size=self.rows, nan="skip",
-            output=self.priors.whole.provenance.output,
-        )  # fmt: skip
+            model, self.images[:count], method, prior, targets, batch_size=self.rows, nan="skip", output=output
+        )
 
 
 COLUMNS = ("method", "SRG", "behind the best", "random weights", "stability", "ms per image", "gradients")

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from safetensors.torch import save as bytes_from_tensors
 from torch import Tensor, nn
 
 from agop import methods as all_methods
 from agop import metrics as all_metrics
 from agop.errors import InputError
-from agop.evaluation.scoring import MethodScores, summary
+from agop.evaluation.scoring import MethodScores, all_logits, summary
 from agop.images.overlays import Picture
 from agop.io import own_folder, write_atomically
 from agop.metrics import Metric
-from agop.model.probe import probing
+from agop.model.outputs import Output, logit
+from agop.model.outputs import predicted as predicted_classes
 from agop.prior.agop import AGOP
 from agop.report.folder import (
     FILES,
@@ -247,18 +249,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def gallery(
-    model: nn.Module,
+    model: nn.Module | None,
     images: Tensor,
     pictures: Picture,
     masks: Mapping[str, Tensor],
     maps: Mapping[str, Tensor],
     labels: Tensor | None = None,
     places: Sequence[int] | None = None,
+    output: Output = logit,
 ) -> Gallery:
-    """A few samples as a report shows them, with the model's predictions."""
-    with probing(model) as probe:
-        predicted = probe.predict(images).cpu()
-    labels = predicted.new_full((len(images),), -1) if labels is None else labels
+    """A few samples as a report shows them, with the predictions of the model, if it has classes."""
+    unknown = torch.full((len(images),), -1)
+    predicted = unknown if model is None else predicted_classes(all_logits(model, images, output=output))
+    labels = unknown if labels is None else labels
     return Gallery(
         pictures,
         labels.cpu().numpy(),

@@ -17,7 +17,7 @@ from agop.images.files import Skip, class_name
 from agop.images.overlays import Picture
 from agop.images.preprocessing import Preprocessing
 from agop.methods.base import missing_layer
-from agop.model.outputs import PREDICTED, predicted, probabilities
+from agop.model.outputs import OutputLike, logit, predicted, probabilities
 from agop.model.probe import probing
 from agop.prior.agop import AGOP
 from agop.tables import Table, counted
@@ -134,7 +134,7 @@ class Explainer:
     names: Sequence[str] = ()
     lenient: bool = False
     references: Tensor | None = None
-    output: str = PREDICTED
+    output: OutputLike = logit
 
     def explained(self, files: Sequence[Path], skip: Skip, read: Read | None = None) -> Iterator[Explained]:
         """Yield one result per readable file, in order. `skip` gets a message per skipped file or method."""

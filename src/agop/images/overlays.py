@@ -33,8 +33,14 @@ COLOUR_MAPS = {
         (255, 255, 0), (255, 128, 0), (255, 0, 0), (128, 0, 0),
     ),
     "gray": ((0, 0, 0), (255, 255, 255)),
+    # For maps with signs: negative values are blue, 0 is nearly white, positive ones are red.
+    "RdBu_r": (
+        (5, 48, 97), (33, 102, 172), (67, 147, 195), (146, 197, 222), (209, 229, 240), (247, 247, 247),
+        (253, 219, 199), (244, 165, 130), (214, 96, 77), (178, 24, 43), (103, 0, 31),
+    ),
 }  # fmt: skip
 
+DIVERGING = "RdBu_r"
 Picture = NDArray[np.uint8]
 Values = NDArray[np.floating]
 
@@ -49,8 +55,12 @@ def heat(saliency: Values, top: float | None = None, colours: str = "inferno") -
 
 
 def overlay(picture: Picture, strength: Values, opacity: float = 1.0, colours: str = "inferno") -> Picture:
-    """Colours of a map (H,W) in 0..1 over its image (H,W,3), which is dimmed to gray. Larger values are more opaque."""
-    cover = opacity * (0.15 + 0.85 * strength[..., None])
+    """Colours of a map (H,W) in 0..1 over its image (H,W,3), which is dimmed to gray. Larger values are more opaque.
+
+    In diverging colours, 0.5 is no evidence and the most transparent.
+    """
+    size = np.abs(2 * strength - 1) if colours == DIVERGING else strength
+    cover = opacity * (0.15 + 0.85 * size[..., None])
     gray = picture.mean(axis=-1, keepdims=True) * 0.7
     return _bytes((1 - cover) * gray + cover * heat(strength, 1.0, colours))
 
@@ -96,7 +106,7 @@ class Colouring:
     Each map is clipped at its top value, see `top_value`. With the scale "own", the brightest colour of a map is its
     top value. With "common", a colour is a pixel's share of its map's sum, on a square-root axis that ends at the
     largest top value among the maps. `opacity` is that of the brightest colour over the image; `colours` is a name in
-    COLOUR_MAPS.
+    COLOUR_MAPS. "RdBu_r" is diverging: for maps with signs, on their own scale.
     """
 
     scale: str = "own"
@@ -108,20 +118,27 @@ class Colouring:
         for kind, name, known in (("scale", self.scale, SCALES), ("colour map", self.colours, [*COLOUR_MAPS])):
             if name not in known:
                 raise unknown_name_error(kind, name, known)
+        if self.colours == DIVERGING and self.scale != "own":
+            raise InputError(
+                f"scale is {self.scale!r}: maps with signs, in the colours {DIVERGING}, have their own scale"
+            )
         if not 0 < self.percentile <= 100:
             raise InputError(f"percentile is {self.percentile}: pass a number above 0, at most 100, for example 98")
         if not 0 <= self.opacity <= 1:
             raise InputError(f"opacity is {self.opacity}: pass a number from 0 to 1")
 
     def strengths(self, maps: Mapping[str, Values]) -> tuple[dict[str, NDArray[np.float64]], float]:
-        """Maps (H,W) as positions 0..1 in the colours, and what the brightest colour means.
+        """Maps (H,W) as positions 0..1 in the colours (0.5: diverging ones of 0), and what the brightest colour means.
 
         That is 1 on the own scale: the map's top value. On the common scale it is the largest share of a sum. It is 0
         if no map has colours: a map that is all zero or not finite becomes zeros.
         """
-        units = {name: _relative_to_maximum(saliency) for name, saliency in maps.items()}
+        sizes = {name: np.abs(saliency) if self.colours == DIVERGING else saliency for name, saliency in maps.items()}
+        units = {name: _relative_to_maximum(saliency) for name, saliency in sizes.items()}
         tops = {name: top_value(unit, self.percentile) for name, unit in units.items()}
         own = {name: np.minimum(unit / tops[name], 1) if tops[name] > 0 else unit for name, unit in units.items()}
+        if self.colours == DIVERGING:
+            own = {name: 0.5 + 0.5 * np.sign(np.nan_to_num(maps[name])) * values for name, values in own.items()}
         if self.scale == "own":
             return own, float(any(top > 0 for top in tops.values()))
         shares = {name: tops[name] / unit.sum() if tops[name] > 0 else 0.0 for name, unit in units.items()}

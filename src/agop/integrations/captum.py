@@ -25,10 +25,11 @@ from agop.errors import (
     UnknownNameError,
     warn,
 )
-from agop.methods.base import Job, Method, sum_channels, takes_layer
+from agop.methods.base import Job, Method, signed_sum, sum_channels, takes_layer
 from agop.model.layers import CONVOLUTIONS, Layer, as_grid, last_layer, layer_for, output_of, prefix_tokens
-from agop.model.outputs import Target, is_bypassed, logits_of, target_indices
-from agop.model.probe import Probe, at_least_float32, captured, check_images, probing
+from agop.model.logits import is_bypassed, logits_of
+from agop.model.outputs import Target, numbers, target_indices
+from agop.model.probe import Probe, at_least_float32, captured, check_images, probing, split_batch
 from agop.model.state import seeded, unwrapped
 from agop.prior.agop import AGOP
 from agop.registry import unknown_name_error
@@ -280,8 +281,15 @@ class CaptumMethod(Method):
         return self
 
     def maps(self, job: Job) -> Tensor:
+        return self._maps(job, sum_channels)
+
+    def signed_maps(self, job: Job) -> Tensor:
+        return self._maps(job, signed_sum)
+
+    def _maps(self, job: Job, reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        """The maps; `reduce` sums over channels."""
         images = job.probe.placed(job.images)
-        targets = job.probe.checked(job.targets, job.probe.logits(images))
+        targets = job.probe.checked(job.targets, job.probe.logits(images, job.targets))
         options = self._options(images)
         rows = _rows_per_image(self.attribution, options)
         one_by_one = self.attribution in _SAMPLE_PER_IMAGE or job.probe.mixes_samples
@@ -290,13 +298,13 @@ class CaptumMethod(Method):
         try:
             explainer = self._explainer(job.probe)
             for part, classes in zip(torch.split(images, size), torch.split(targets, size), strict=True):
-                arguments = self._arguments(options, classes, max(job.rows, rows * len(part)))
+                arguments = self._arguments(options, classes, max(job.rows, rows * len(part)), job.probe)
                 with seeded(self.seed, [images]), warnings.catch_warnings():
                     # Captum warns that it sets hooks, which are on a copy, or that it fits a model per image.
                     warnings.simplefilter("ignore", UserWarning)
                     result = explainer.attribute(part.requires_grad_(), **arguments)
                 result = result[0] if isinstance(result, tuple) else result
-                parts.append(self._reduced(result.detach(), part, job.probe))
+                parts.append(self._reduced(result.detach(), part, job.probe, reduce))
         except (AGOPError, AGOPWarning, torch.OutOfMemoryError):
             raise
         except Exception as error:  # Captum asserts, and passes on what a model's layers raise
@@ -333,10 +341,10 @@ class CaptumMethod(Method):
             default = {"feature_mask": grid, "n_samples": 4 * (int(grid.max()) + 1)}
         return dict(self.options) if next(iter(default), None) in self.options else default | dict(self.options)
 
-    def _arguments(self, options: dict[str, Any], targets: Tensor, rows: int) -> dict[str, Any]:
+    def _arguments(self, options: dict[str, Any], targets: Tensor, rows: int, probe: Probe) -> dict[str, Any]:
         """Arguments of `attribute`, which takes at most `rows` rows per pass."""
         accepted = _parameters(self.attribution, "attribute")
-        given = options | {"target": targets}
+        given = options | {"target" if probe.output.label == "logit" else "additional_forward_args": targets}
         # With more than one perturbation per pass, LayerFeatureAblation doesn't repeat the targets.
         if self.attribution != "LayerFeatureAblation":
             given = {"internal_batch_size": rows, "perturbations_per_eval": max(1, rows // len(targets))} | given
@@ -347,12 +355,13 @@ class CaptumMethod(Method):
         layer, accepted = getattr(self, "layer", None), _parameters(self.attribution, "__init__")
         options = {option: value for option, value in self.options.items() if option in accepted}
 
-        def function(images: Tensor) -> Tensor:
-            return _two_class_logits(torch.cat([probe.forward(part) for part in probe.parts(images)]))
+        def function(images: Tensor, targets: Tensor | None = None) -> Tensor:
+            parts = split_batch(1 if probe.mixes_samples else len(images), images, targets)
+            return _explained(torch.cat([probe.forward(*part) for part in parts]), targets, probe)
 
         if "model" in accepted:
             model, layer = _hookable_copy(probe.model, layer)
-            function = _Logits(model, probe.read)
+            function = _Explained(model, probe)
         return getattr(attr, self.attribution)(function, *([] if layer is None else [layer]), **options)
 
     def _check_modules(self, probe: Probe, image: Tensor) -> None:
@@ -374,8 +383,10 @@ class CaptumMethod(Method):
             return True
 
         with captured([probe.model]) as outputs, captured(modules, collect):
-            probe.forward(probe.placed(image).requires_grad_())
-        missed = operations & _operations(logits_of(outputs[probe.model], 1), set(by_modules))
+            result = probe.forward(probe.placed(image).requires_grad_())
+        plain = probe.output.has_classes and probe.output.forward is None  # `probe.forward` may add a logarithm
+        result = logits_of(outputs[probe.model], 1) if plain else result
+        missed = operations & _operations(result, set(by_modules))
         if missed:
             raise ModelError(
                 f"{self.name} overrides modules, but the model computes {', '.join(sorted(missed))} with a function or "
@@ -385,15 +396,16 @@ class CaptumMethod(Method):
         if overridden == [nn.ReLU] and not by_modules:
             warn(f"{self.name} is the plain gradient: the model has no nn.ReLU, which is what Captum overrides")
 
-    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Maps (N,H,W) at the size of the images."""
-        return sum_channels(attribution)
+        return reduce(attribution)
 
 
 @dataclass(frozen=True)
 class CaptumLayerMethod(CaptumMethod):
     """A Captum attribution at a layer, by default GradCAM's. Its maps are scaled bilinearly to the images' size."""
 
+    needs_images: ClassVar[bool] = True
     layer: Layer = None
 
     def prepared(self, job: Job) -> CaptumLayerMethod:
@@ -412,12 +424,12 @@ class CaptumLayerMethod(CaptumMethod):
         super().prepared(job)
         return replace(self, layer=layer)
 
-    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe) -> Tensor:
+    def _reduced(self, attribution: Tensor, images: Tensor, probe: Probe, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         if self.attribution == "GuidedGradCam":  # takes a layer but attributes the input
-            return super()._reduced(attribution, images, probe)
+            return super()._reduced(attribution, images, probe, reduce)
         size, prefix = images.shape[-2:], prefix_tokens(probe.model)
         first = isinstance(self.layer, CONVOLUTIONS) or self.attribution in _CHANNELS_FIRST
-        coarse = sum_channels(as_grid(attribution, len(images), size, prefix, channels_first=first))
+        coarse = reduce(as_grid(attribution, len(images), size, prefix, channels_first=first))
         return functional.interpolate(coarse[:, None], size, mode="bilinear", align_corners=False)[:, 0]
 
 
@@ -433,11 +445,11 @@ def _option_names(attribution: str) -> list[str]:
 
 def _patches(images: Tensor) -> Tensor:
     """Feature mask (1,C,H,W): a grid of at most 8×8 patches, numbered from 0, the same in all channels."""
-    rows, columns = (
-        torch.arange(side, device=images.device) * min(_PATCHES, side) // side for side in images.shape[2:]
-    )
-    grid = rows[:, None] * (int(columns.max()) + 1) + columns
-    return grid.expand(1, images.shape[1], -1, -1).contiguous()
+    grid = torch.zeros((), dtype=torch.long, device=images.device)
+    for side in images.shape[2:]:
+        places = torch.arange(side, device=images.device) * min(_PATCHES, side) // side
+        grid = grid[..., None] * min(_PATCHES, side) + places
+    return grid.expand(1, images.shape[1], *grid.shape).contiguous()
 
 
 def _rows_per_image(name: str, options: dict[str, Any]) -> int:
@@ -449,21 +461,26 @@ def _rows_per_image(name: str, options: dict[str, Any]) -> int:
     return 2 if "DeepLift" in name or name == "LayerConductance" else 1
 
 
-class _Logits(nn.Module):
-    """Logits (N,K) of a model with any kind of output, which `read` converts. One logit z becomes two, −z and z."""
+class _Explained(nn.Module):
+    """What the probe explains, of a copy of its model."""
 
-    def __init__(self, model: nn.Module, read: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, model: nn.Module, probe: Probe) -> None:
         super().__init__()
-        self.model, self.read = model, read
+        self.model, self.probe = model, probe
         self.training = False
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits of a copy of the images: the model may write to its input."""
-        return _two_class_logits(self.read(logits_of(self.model(images.clone()), len(images))))
+    def forward(self, images: Tensor, targets: Tensor | None = None) -> Tensor:
+        """The logits, or output, of a copy of the images: the model may write to its input."""
+        forward, copied = self.probe.output.forward, images.clone()
+        returned = self.model(copied) if forward is None else forward(self.model, copied)
+        return _explained(self.probe.read(returned, len(images), targets), targets, self.probe)
 
 
-def _two_class_logits(logits: Tensor) -> Tensor:
-    return torch.cat([-logits, logits], dim=1) if logits.shape[1] == 1 else logits
+def _explained(scores: Tensor, targets: Tensor | None, probe: Probe) -> Tensor:
+    """The output (N,), or without targets the logits (N,K): one logit z becomes two, −z and z."""
+    if targets is not None:
+        return numbers(scores, targets, probe.output)
+    return torch.cat([-scores, scores], dim=1) if scores.shape[1] == 1 else scores
 
 
 class _Unhooked(nn.Module):

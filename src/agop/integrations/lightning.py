@@ -46,7 +46,7 @@ class AGOPCallback(TrainingCallback, _Callback):  # type: ignore[misc]
         model: The part of the LightningModule to explain: its name ("net"), or a function of the module. By default the
             module's forward.
         options: Those of `AGOPTrainingHook`: every, only_correct, per_class, snapshot_every, snapshot_dir, nan,
-            patches, layer, rank, output.
+            patches, layer, rank, output, forward.
 
     Raises:
         InputError: Invalid options.

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from agop.collect.hook import AGOPTrainingHook
 from agop.errors import InputError, MissingExtraError, ModelError, warn
 from agop.integrations.callback import State, TrainingCallback, state_for_this_rank
+from agop.model.outputs import output_for
 from agop.processes import gathered, rank_and_world_size
 
 try:
@@ -40,7 +41,7 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
     Args:
         out: The AGOP file, by default agop.safetensors in the output folder.
         options: Those of `AGOPTrainingHook`: every, only_correct, per_class, snapshot_every, snapshot_dir, nan,
-            patches, layer, rank, output. Its steps are micro-batches.
+            patches, layer, rank, output, forward. Its steps are micro-batches.
 
     Raises:
         InputError: Invalid options.
@@ -143,6 +144,9 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
     def state(self) -> dict[str, Any]:
         """State that the trainer writes to a checkpoint's trainer_state.json."""
         options = self._options | {"out": None if self.out is None else str(self.out)}
+        if not isinstance(options.get("output", ""), str) or "forward" in options:  # functions aren't JSON
+            explained = output_for(options.pop("output", "logit"), options.pop("forward", None))
+            options["output"] = explained.name
         if self._hook is None:
             return {"args": options, "attributes": {"collected": None}}
         steps, states = self._gathered
@@ -206,7 +210,7 @@ class AGOPTrainerCallback(TrainingCallback, TrainerCallback, ExportableState):  
                 f"the model got no {_images_name(hook.model)} in this training step (is it compiled, or the step "
                 "custom?): use AGOPTrainerCallback().attach(trainer)"
             )
-        if labels is None and self._options.get("only_correct", True):
+        if labels is None and hook.needs_labels:
             raise InputError(
                 "the labels didn't reach the model (label smoothing, or a custom loss function?): use "
                 "AGOPTrainerCallback().attach(trainer), or only_correct=False"

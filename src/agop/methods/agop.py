@@ -12,7 +12,7 @@ from torch.linalg import vector_norm
 from torch.nn import functional
 
 from agop.errors import InputError, LayerError, ModelError, PriorError
-from agop.methods.base import Job, Method, edges, sum_channels
+from agop.methods.base import Job, Method, SignedMethod, edges, sum_channels
 from agop.methods.cam import GradCAM, NormGrad, upsampled
 from agop.methods.gradients import ReferenceMethod, Vanilla
 from agop.model.layers import (
@@ -29,7 +29,7 @@ from agop.model.layers import (
     named_layer,
     patch_outputs,
 )
-from agop.model.outputs import CONTRAST
+from agop.model.outputs import log_odds
 from agop.model.probe import Probe, at_least_float32, split_batch
 from agop.prior.agop import AGOP
 from agop.prior.matrices import square_root
@@ -180,12 +180,13 @@ class _LayersAndClassMap(AGOPMethod):
 
     def factors(self, job: Job) -> dict[str, Tensor]:
         layers = [named_layer(job.probe.model, layer)[1] for layer in (self.fine, self.layer) if layer is not None]
-        classes = job.classes
+        classes, has_classes = job.classes, job.probe.output.has_classes
+        output = log_odds if has_classes else job.probe.output
         factors: dict[str, list[Tensor]] = {"layers": [], "class map": []}
-        for scale in _SCALES:
+        for scale in _SCALES if has_classes else (1,):  # a box or a region is in pixels of the image itself
             parts = split_batch(max(1, job.rows // scale**2), enlarged(job.images, scale), classes)
             try:
-                both = [feature_maps_of(job.probe, *part, layers, CONTRAST) for part in parts]
+                both = [feature_maps_of(job.probe, *part, layers, output) for part in parts]
             except (ModelError, ValueError):
                 if scale == 1:
                     raise
@@ -223,7 +224,7 @@ def toned(maps: Tensor, share: float) -> Tensor:
 
 def _scaled(maps: Tensor) -> Tensor:
     """Maps divided by their maximum; maps of zeros as they are."""
-    largest = maps.amax(dim=(1, 2), keepdim=True)
+    largest = maps.flatten(1).amax(dim=1).reshape(-1, *[1] * (maps.ndim - 1))
     return maps / torch.where(largest > 0, largest, 1)
 
 
@@ -318,7 +319,7 @@ class AGOPGlobal(Method):
         saliency, limits = job.prior.map, torch.finfo(torch.float32)
         if not limits.tiny / limits.eps < float(saliency.max()) < limits.max:  # as squares of tiny gradients
             saliency = saliency / saliency.max()
-        return saliency.to(torch.float32).expand(len(job.images), -1, -1)
+        return saliency.to(torch.float32).expand(len(job.images), *saliency.shape)
 
 
 @dataclass(frozen=True)
@@ -358,6 +359,7 @@ class AGOPPatch(Method):
     """
 
     name: ClassVar[str] = "agop-patch"
+    needs_images: ClassVar[bool] = True
     needs_prior: ClassVar[bool] = True
     prior_parts: ClassVar[tuple[str, ...]] = ("patch_matrix",)
 
@@ -387,14 +389,37 @@ class AGOPSubspace(Method):
     prior_parts: ClassVar[tuple[str, ...]] = ("sketch",)
 
     def maps(self, job: Job) -> Tensor:
-        gradients = job.gradients()
-        gradients = gradients.to(at_least_float32(gradients.dtype))
-        # Scaled by max diag(M): products of small gradients would underflow in float32.
-        scale = job.prior.diagonal.max()
-        residual = (job.prior.residual / scale).to(gradients)
-        rows = (job.prior.sketch_rows / (scale * job.prior.count).sqrt()).to(gradients).flatten(1)
-        projected = (gradients.flatten(1) @ rows.T) @ rows
-        return sum_channels(projected.reshape(gradients.shape) + residual * gradients)
+        gradients, projected, scale = _projected(job)
+        return sum_channels(projected + (job.prior.residual / scale).to(gradients) * gradients)
+
+
+@dataclass(frozen=True)
+class AGOPIxG(SignedMethod):
+    """The image times the gradient multiplied by M's approximation of rank K: Σ_channels |x · (M_K ∂f/∂x)|.
+
+    M_K = BᵀB/n, with the K rows of the prior's sketch B. The map is scaled by max diag(M).
+    Katakam, arXiv 2605.15700, where it is for tables.
+
+    Example:
+        maps = agop.explain(model, images, "agop-ixg", agop.fit(model, loader, rank=32))
+    """
+
+    name: ClassVar[str] = "agop-ixg"
+    needs_prior: ClassVar[bool] = True
+    prior_parts: ClassVar[tuple[str, ...]] = ("sketch",)
+
+    def attribution(self, job: Job) -> Tensor:
+        return job.probe.placed(job.images) * _projected(job)[1]
+
+
+def _projected(job: Job) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients g (N,C,H,W), BᵀB g / n of the sketch B, divided by max diag(M), and max diag(M)."""
+    gradients = job.gradients()
+    gradients = gradients.to(at_least_float32(gradients.dtype))
+    # Scaled by max diag(M): products of small gradients would underflow in float32.
+    scale = job.prior.diagonal.max()
+    rows = (job.prior.sketch_rows / (scale * job.prior.count).sqrt()).to(gradients).flatten(1)
+    return gradients, ((gradients.flatten(1) @ rows.T) @ rows).reshape(gradients.shape), scale
 
 
 def patch_maps(
@@ -452,6 +477,8 @@ def _added(values: Tensor, layer: nn.Conv2d, size: Sequence[int]) -> Tensor:
 def _class_patch_maps(job: Job, classes: Tensor, centred: bool = False) -> Tensor:
     """Patch maps (N,H,W), each by the patch matrix for its class (N,)."""
     layer, classes = _prior_layer(job), classes.to(job.images.device)
+    if job.prior.class_patch_matrices is None:
+        return patch_maps(job.probe, job.images, layer, _root(job.prior, None), centred=centred)
     present: list[int] = sorted(set(classes.tolist()))
     parts = [
         patch_maps(job.probe, job.images[classes == index], layer, _root(job.prior, index), centred=centred)

@@ -26,7 +26,8 @@ from agop.registry import Registry, unknown_name_error
 FIRST = (
     "random", "vanilla", "integrated-gradients", "smoothgrad", "gradcam", "gradcam++",
     "agop-local", "agop-weighted", "agop-global",
-    "agop", "agop-layer", "agop-patch", "agop-expected", "agop-subspace", "expected-gradients", "layercam", "normgrad",
+    "agop", "agop-layer", "agop-patch", "agop-expected", "agop-subspace", "agop-ixg", "expected-gradients",
+    "input-x-gradient", "layercam", "normgrad",
     "input", "sobel", "laplace", "activation-norm",
 )  # fmt: skip
 registry: Registry[type[Method]] = Registry("method", first=FIRST)
@@ -36,6 +37,7 @@ registry: Registry[type[Method]] = Registry("method", first=FIRST)
 class Job:
     """Images (N,C,H,W) to explain for targets (N,), or for the predicted classes if None.
 
+    For an output without classes, targets are the numbers of the images in the call of `explain`.
     `explain` makes the job: it sets the prior of a method with needs_prior, the probe of a method with needs_model, and
     the references of a method with needs_references.
 
@@ -117,6 +119,8 @@ class Method(ABC):
     uses_first_layer: ClassVar[bool] = False
     # A method with a layer works without one, as for a model that has no feature maps.
     layer_is_optional: ClassVar[bool] = False
+    # Volumes (N,C,D,H,W) raise: the method needs images, or layers with 2-D maps.
+    needs_images: ClassVar[bool] = False
     # Without the model, a method gets all images at once, else at most `rows` of them.
     needs_model: ClassVar[bool] = True
 
@@ -128,6 +132,13 @@ class Method(ABC):
     @abstractmethod
     def maps(self, job: Job) -> Tensor:
         """Maps (N,H,W), non-negative."""
+
+    def signed_maps(self, job: Job) -> Tensor:
+        """Maps (N,H,W) with signs: positive where a pixel raises the output. Raises for a method without signs."""
+        raise InputError(
+            f"{self.name} has no signs: omit signed=True, or use vanilla, input-x-gradient, smoothgrad, agop-ixg, "
+            "integrated-gradients, expected-gradients, or an attribution of Captum"
+        )
 
     def factors(self, job: Job) -> dict[str, Tensor]:
         """The factors (N,H,W) whose product is the map, by name. Raises for a method whose maps aren't a product."""
@@ -151,6 +162,20 @@ class Method(ABC):
     def prepared(self, job: Job) -> Method:
         """The method after a one-time setup with the model, before the images come in parts."""
         return self
+
+
+class SignedMethod(Method):
+    """A method whose map is an attribution with signs, summed over channels as absolute values, or with signed=True."""
+
+    @abstractmethod
+    def attribution(self, job: Job) -> Tensor:
+        """Signed attribution (N,C,H,W)."""
+
+    def maps(self, job: Job) -> Tensor:
+        return sum_channels(self.attribution(job))
+
+    def signed_maps(self, job: Job) -> Tensor:
+        return signed_sum(self.attribution(job))
 
 
 def names() -> list[str]:
@@ -374,8 +399,13 @@ def sum_channels(attribution: Tensor, weights: Tensor | None = None) -> Tensor:
     values = attribution.abs().to(at_least_float32(attribution.dtype))
     if weights is None:
         return values.sum(dim=1)
-    pattern = "nchw,chw->nhw" if weights.ndim == 3 else "nchw,nchw->nhw"
+    pattern = "nc...,c...->n..." if weights.ndim < values.ndim else "nc...,nc...->n..."
     return torch.einsum(pattern, values, weights.to(values.device, values.dtype))
+
+
+def signed_sum(attribution: Tensor) -> Tensor:
+    """Maps (N,H,W) with signs: Σ_channels attribution (N,C,H,W)."""
+    return attribution.to(at_least_float32(attribution.dtype)).sum(dim=1)
 
 
 def mean_gradients(

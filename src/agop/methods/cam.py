@@ -34,6 +34,7 @@ class GradCAM(Method):
     """
 
     name: ClassVar[str] = "gradcam"
+    needs_images: ClassVar[bool] = True
     layer: Layer = None
 
     def prepared(self, job: Job) -> GradCAM:

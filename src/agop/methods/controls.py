@@ -33,9 +33,9 @@ class Random(Method):
     seed: int = 0
 
     def maps(self, job: Job) -> Tensor:
-        samples, _, height, width = job.images.shape
+        samples, _, *sides = job.images.shape
         generator = torch.Generator("cpu").manual_seed(self.seed)
-        return torch.rand(samples, height, width, generator=generator, device="cpu")
+        return torch.rand(samples, *sides, generator=generator, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class Sobel(Method):
     """
 
     name: ClassVar[str] = "sobel"
+    needs_images: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
 
     def maps(self, job: Job) -> Tensor:
@@ -77,6 +78,7 @@ class Laplace(Method):
     """
 
     name: ClassVar[str] = "laplace"
+    needs_images: ClassVar[bool] = True
     needs_model: ClassVar[bool] = False
 
     def maps(self, job: Job) -> Tensor:
@@ -101,6 +103,7 @@ class ActivationNorm(Method):
     """
 
     name: ClassVar[str] = "activation-norm"
+    needs_images: ClassVar[bool] = True
     uses_first_layer: ClassVar[bool] = True
     layer: Layer = None
 

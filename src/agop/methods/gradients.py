@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from agop.errors import InputError
-from agop.methods.base import Job, Method, check_positive, mean_gradients, sum_channels
+from agop.methods.base import Job, Method, SignedMethod, check_positive, mean_gradients
 
 
 @dataclass(frozen=True)
-class Vanilla(Method):
+class Vanilla(SignedMethod):
     """The absolute gradient: Σ_channels |∂f/∂x|.
 
     Simonyan et al., "Deep Inside Convolutional Networks", 2014.
@@ -23,12 +23,29 @@ class Vanilla(Method):
 
     name: ClassVar[str] = "vanilla"
 
-    def maps(self, job: Job) -> Tensor:
-        return sum_channels(job.gradients())
+    def attribution(self, job: Job) -> Tensor:
+        return job.gradients()
 
 
 @dataclass(frozen=True)
-class SmoothGrad(Method):
+class InputXGradient(SignedMethod):
+    """The image times the gradient: Σ_channels |x · ∂f/∂x|.
+
+    Shrikumar et al., "Not Just a Black Box: Learning Important Features Through Propagating Activation Differences",
+    2016.
+
+    Example:
+        maps = agop.explain(model, images, "input-x-gradient", signed=True)
+    """
+
+    name: ClassVar[str] = "input-x-gradient"
+
+    def attribution(self, job: Job) -> Tensor:
+        return job.probe.placed(job.images) * job.gradients()
+
+
+@dataclass(frozen=True)
+class SmoothGrad(SignedMethod):
     """The gradient averaged over noisy copies of the image.
 
     Σ_channels |mean over k of ∂f/∂x at x + ε_k|, ε_k normal. The noise depends on the seed only and is the same for
@@ -55,21 +72,21 @@ class SmoothGrad(Method):
     def __post_init__(self) -> None:
         check_positive(self, "samples", self.samples)
 
-    def maps(self, job: Job) -> Tensor:
+    def attribution(self, job: Job) -> Tensor:
         generator = torch.Generator("cpu").manual_seed(self.seed)
         shape = job.images.shape[1:]
 
         def noisy(_: int, images: Tensor) -> Tensor:
             return images + self.sigma * torch.randn(shape, generator=generator, device="cpu").to(images)
 
-        return sum_channels(mean_gradients(job, self.samples, noisy))
+        return mean_gradients(job, self.samples, noisy)
 
 
 Baseline = float | Tensor | Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class IntegratedGradients(Method):
+class IntegratedGradients(SignedMethod):
     """The gradient averaged from a baseline to the image, times their difference.
 
     (x − x') · mean over k = 1 .. steps of ∂f/∂x at x' + k/steps · (x − x'): a right Riemann sum.
@@ -94,9 +111,6 @@ class IntegratedGradients(Method):
 
     def __post_init__(self) -> None:
         check_positive(self, "steps", self.steps)
-
-    def maps(self, job: Job) -> Tensor:
-        return sum_channels(self.attribution(job))
 
     def attribution(self, job: Job) -> Tensor:
         """Signed attribution (N,C,H,W). Its sum converges to f(x) − f(x')."""
@@ -166,7 +180,7 @@ class ReferenceMethod(Method):
 
 
 @dataclass(frozen=True)
-class ExpectedGradients(ReferenceMethod):
+class ExpectedGradients(ReferenceMethod, SignedMethod):
     """Gradients on paths from reference images, times the difference: Σ_channels |mean (x − b) · ∂f/∂x|.
 
     The gradient is that at b + α (x − b). Each sample draws a reference image b and α in 0..1.
@@ -182,9 +196,6 @@ class ExpectedGradients(ReferenceMethod):
     """
 
     name: ClassVar[str] = "expected-gradients"
-
-    def maps(self, job: Job) -> Tensor:
-        return sum_channels(self.attribution(job))
 
     def attribution(self, job: Job) -> Tensor:
         """Signed attribution (N,C,H,W). Its sum converges to f(x) − mean of f(b)."""

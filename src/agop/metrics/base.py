@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agop.errors import InputError
+from agop.errors import InputError, warn
 from agop.model.probe import at_least_float32, float64_device
 from agop.registry import Registry
 
@@ -28,7 +28,7 @@ registry: Registry[Metric] = Registry("metric", first=FIRST)
 _OF_MASKS = """
 
 Args:
-    maps: Maps (N,H,W), non-negative.
+    maps: Maps (N,H,W), or (N,D,H,W) of volumes. Of maps with signs, the positive part counts, with a warning.
     masks: Masks (N,H,W): boolean or 0/1.
     signed: Accept masks with −1/0/1.
 
@@ -41,13 +41,16 @@ Raises:
 _OF_A_MODEL = """
 
 Args:
-    model: A torch.nn.Module that returns logits.
-    images: Images (N,C,H,W).
-    maps: Maps (N,H,W).
+    model: A torch.nn.Module.
+    images: Images (N,C,H,W), or volumes (N,C,D,H,W).
+    maps: Maps (N,H,W). Of a map with signs, the positive part counts.
     target: A class, one class per image, or None for the predicted class.
     steps: Number of steps of nearly equal size, at most one per pixel.
     fill: Value of a changed pixel.
     batch_size: The most images per forward pass.
+    output: As in `explain`. Outputs with classes are followed by the target's probability. Another output, if it is no
+        probability, is divided by its absolute value on the whole image; the scores may then be outside of 0 to 1.
+    forward: As in `explain`.
 
 Returns:
     Scores (N,), NaN where undefined.
@@ -83,10 +86,9 @@ class Metric:
     needs_model: bool = False
     extra: str | None = None
 
-    @property
-    def takes_references(self) -> bool:
-        """True if it has an option `references`: other images, for example from the training data."""
-        return "references" in signature(self.function).parameters
+    def takes(self, option: str) -> bool:
+        """True if it has an option of this name: references, output."""
+        return option in signature(self.function).parameters
 
     def described(self, steps: int | None = None) -> dict[str, Any]:
         """The metric's entry in a report. The values of options replace their names in its description."""
@@ -168,21 +170,19 @@ class Located:
 
 
 def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
-    """Check a batch: non-negative maps (N,H,W), and masks of that shape with values 0/1 or, if signed, −1/0/1."""
+    """Check a batch: maps (N,H,W) or (N,D,H,W), and masks of that shape with values 0/1 or, if signed, −1/0/1."""
     try:
         maps, masks = torch.as_tensor(maps), torch.as_tensor(masks)
     except (TypeError, ValueError, RuntimeError):
         types = f"maps is a {type(maps).__name__}, masks a {type(masks).__name__}"
         raise InputError(f"{types}: give tensors or arrays (N,H,W)") from None
-    if maps.ndim != 3:
-        raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W)")
+    if maps.ndim not in (3, 4):
+        raise InputError(f"maps have shape {tuple(maps.shape)}: give (N,H,W), or (N,D,H,W) of volumes")
     if masks.shape != maps.shape:
         shapes = f"masks have shape {tuple(masks.shape)}, maps {tuple(maps.shape)}"
         raise InputError(f"{shapes}: give one mask per map, of the same size")
     maps = maps.to(float64_device(maps.device))
-    rows = maps.flatten(1).to(at_least_float32(maps.dtype))
-    if float(rows.detach().min() if rows.numel() else 0) < 0:
-        raise InputError(f"maps have minimum {float(rows.min()):.3g}: give non-negative maps, for example maps.abs()")
+    rows = positive_part(maps).flatten(1).to(at_least_float32(maps.dtype))
     allowed = (-1, 0, 1) if signed else (0, 1)
     if masks.dtype != torch.bool and not bool(torch.isin(masks, masks.new_tensor(allowed)).all()):
         hint = "" if signed else "; for signed masks pass signed=True"
@@ -190,6 +190,14 @@ def located(maps: Any, masks: Any, *, signed: bool = False) -> Located:
     truth = masks.flatten(1).to(maps.device)
     totals = _totals(rows)
     return Located(rows, truth, totals, ~torch.stack(_undefined(totals, truth)).any(dim=0))
+
+
+def positive_part(maps: Tensor) -> Tensor:
+    """The maps with 0 for negative values, with a warning if there are any."""
+    if not bool((maps < 0).any()):
+        return maps
+    warn("maps have negative values: metrics take their positive part; for all evidence pass maps.abs()")
+    return maps.clamp_min(0)
 
 
 def defined(maps: Tensor, masks: Tensor | None = None) -> Tensor:

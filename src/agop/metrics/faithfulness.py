@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import InputError
-from agop.metrics.base import MOST_STEPS, defined, metric
-from agop.model.outputs import Target, probabilities, target_indices
+from agop.metrics.base import MOST_STEPS, defined, metric, positive_part
+from agop.model.outputs import Forward, Output, OutputLike, Target, logit, numbers, output_for, probability
 from agop.model.probe import check_images, probing, rows_for
 
 # Default number of steps of srg, at most.
@@ -24,15 +24,17 @@ def deletion(
     *,
     fill: float = 0.0,
     batch_size: int | None = None,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
 ) -> Tensor:
-    """Area (N,) under the target's softmax probability as pixels are set to `fill` in `steps` steps.
+    """Area (N,) under the target's probability, or the output, as pixels are set to `fill` in `steps` steps.
 
     Example:
         scores = agop.metrics.deletion(model, images, maps)
 
     Petsiuk et al., "RISE: Randomized Input Sampling for Explanation of Black-box Models", 2018.
     """
-    return _areas(model, images, maps, target, steps, fill, False, batch_size)
+    return _areas(model, images, maps, target, steps, fill, False, batch_size, output_for(output, forward))
 
 
 @metric("Ins", higher_is_better=True, needs_model=True)
@@ -45,15 +47,17 @@ def insertion(
     *,
     fill: float = 0.0,
     batch_size: int | None = None,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
 ) -> Tensor:
-    """Area (N,) under the target's softmax probability as pixels are restored from `fill` in `steps` steps.
+    """Area (N,) under the target's probability, or the output, as pixels are restored from `fill` in `steps` steps.
 
     Example:
         scores = agop.metrics.insertion(model, images, maps)
 
     Petsiuk et al., "RISE: Randomized Input Sampling for Explanation of Black-box Models", 2018.
     """
-    return _areas(model, images, maps, target, steps, fill, True, batch_size)
+    return _areas(model, images, maps, target, steps, fill, True, batch_size, output_for(output, forward))
 
 
 @metric("SRG", bounds=(-1.0, 1.0), needs_model=True)
@@ -69,6 +73,8 @@ def srg(
     draws: int = 3,
     seed: int = 0,
     batch_size: int | None = None,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
 ) -> Tensor:
     """Insertion minus deletion (N,), in at most 8 steps, with the pixels of reference images as the fill.
 
@@ -81,13 +87,15 @@ def srg(
 
     Blücher et al., "Decoupling Pixel Flipping and Occlusion Strategy for Consistent XAI Benchmarks", 2024.
     """
-    generator = torch.Generator("cpu").manual_seed(seed)
+    generator, output = torch.Generator("cpu").manual_seed(seed), output_for(output, forward)
     steps = min(_SRG_STEPS, images[0, 0].numel()) if steps is None else steps
+    maps = positive_part(torch.as_tensor(maps))
     gains = []
     for _ in range(draws if fill is None else 1):
         filling = _fill(images, references, generator) if fill is None else fill
         inserted, deleted = (
-            _areas(model, images, maps, target, steps, filling, inserting, batch_size) for inserting in (True, False)
+            _areas(model, images, maps, target, steps, filling, inserting, batch_size, output)
+            for inserting in (True, False)
         )
         gains.append(inserted - deleted)
     return torch.stack(gains).mean(dim=0)
@@ -102,15 +110,16 @@ def _areas(
     fill: float | Tensor,
     inserting: bool,
     batch_size: int | None,
+    output: Output,
 ) -> Tensor:
-    """Area (N,) under the target's probability, from all pixels to none or, with `inserting`, from none to all.
+    """Area (N,) under the target's probability, or the output, from all pixels to none; `inserting`: none to all.
 
     The highest pixels change first, equal ones in reading order, in `steps` steps of nearly equal size: by default one
     pixel per step, but at most 64 steps. The area is the trapezoid sum over the share of pixels. A changed pixel gets
-    the value `fill`, a number or (N,C,H,W).
+    the value `fill`, a number or (N,C,H,W). An output that is no probability is divided by its size on the whole image.
     """
-    check_images(images)
-    maps = torch.as_tensor(maps)
+    check_images(images, volumes=True)
+    maps = positive_part(torch.as_tensor(maps))
     if maps.shape != (len(images), *images.shape[2:]):
         raise InputError(f"maps have shape {tuple(maps.shape)} for images {tuple(images.shape)}: give (N,H,W)")
     pixels = maps[0].numel()
@@ -119,24 +128,29 @@ def _areas(
         raise InputError(f"steps is {steps}: give 1 to {pixels}, the number of pixels")
     # Number of changed pixels after each step.
     cuts = (torch.arange(steps + 1) * pixels / steps).round().long()
-    rows, targets = rows_for(images, batch_size, model), target_indices(target, len(images))
+    rows, targets = rows_for(images, batch_size, model), output.targets(target, len(images))
     # A pixel's rank is its place in the order of change.
     ranks = maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).reshape(maps.shape)[:, None]
     areas = []
-    with probing(model) as probe:
+    with probing(model, output) as probe:
         for start in range(0, len(images), rows):
             part = slice(start, start + rows)
             placed = probe.placed(images[part])
             own_ranks = ranks[part].to(placed.device)
             filled = probe.placed(fill[part]) if isinstance(fill, Tensor) else fill
-            classes = probe.checked(None if targets is None else targets[part], probe.logits(placed))
-            curve = []
+            own_targets = None if targets is None else targets[part]
+            whole = probe.logits(placed, own_targets)
+            classes, curve = probe.checked(own_targets, whole), []
+            size = whole[:, 0].abs().cpu().double()
+            scale = 1 if output.has_classes or output.is_probability else torch.where(size > 0, size, torch.nan)
             # As many cuts share a pass as `rows` allows.
             for some in torch.split(cuts.to(placed.device), max(1, rows // len(placed))):
-                changed = own_ranks < some.reshape(-1, 1, 1, 1, 1)
+                changed = own_ranks < some.reshape(-1, *[1] * placed.ndim)
                 batch = torch.where(changed == inserting, placed, filled).flatten(0, 1)
-                scores = probabilities(probe.logits(batch).cpu().double())
-                curve.append(scores.gather(1, classes.cpu().repeat(len(some))[:, None]).reshape(len(some), -1))
+                repeated = classes.repeat(len(some))
+                followed = probability if output.has_classes else output
+                scores = numbers(probe.logits(batch, repeated).cpu().double(), repeated.cpu(), followed)
+                curve.append(scores.reshape(len(some), -1) / scale)
             areas.append(torch.trapezoid(torch.cat(curve), cuts.double() / cuts[-1], dim=0))
     return torch.where(defined(maps).cpu(), torch.cat(areas), torch.nan)
 

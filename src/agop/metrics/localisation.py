@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from agop.errors import MissingExtraError
+from agop.errors import InputError, MissingExtraError
 from agop.metrics.base import located, metric
 
 
@@ -119,6 +119,8 @@ def emd(maps: Any, masks: Any, *, signed: bool = False) -> Tensor:
     except ImportError as error:
         raise MissingExtraError("the metric emd", "POT", "emd") from error
     batch, shape = located(maps, masks, signed=signed), torch.as_tensor(maps).shape
+    if len(shape) > 3:
+        raise InputError(f"maps have shape {tuple(shape)}: emd is for images, (N,H,W); use energy or average_precision")
     size = min(_SIDE, shape[1]), min(_SIDE, shape[2])
     both = (part.double().reshape(shape)[:, None] for part in (batch.maps, batch.inside))
     heat, truth = (functional.adaptive_avg_pool2d(part, size)[:, 0] for part in both)

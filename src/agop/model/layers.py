@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.errors import LayerError, warn
-from agop.model.outputs import predicted
+from agop.model.outputs import Output
 from agop.model.probe import (
     Outputs,
     Probe,
@@ -92,7 +92,7 @@ def last_layer(probe: Probe, image: Tensor) -> tuple[nn.Module, Tensor]:
         logits = probe.forward(probe.placed(image).requires_grad_())
     size, prefix = image.shape[-2:], prefix_tokens(probe.model)
     candidates = [(m, out) for m, out in outputs.items() if isinstance(out, Tensor) and _has_map(m, out, size)]
-    gradients = derivatives(logits, predicted(logits), [out for _, out in candidates]) if candidates else ()
+    gradients = probe.gradients_at([out for _, out in candidates], logits) if candidates else ()
     # After the last attention only the class token reaches the logits: the norm there has no patch gradients.
     useful = [
         m for (m, _), g in zip(candidates, gradients, strict=True)
@@ -121,7 +121,7 @@ def _block(probe: Probe, image: Tensor, convolution: nn.Module, shape: torch.Siz
         logits = probe.forward(probe.placed(image).requires_grad_())
     modules = list(outputs)
     candidates = modules[modules.index(convolution) :]
-    gradients = derivatives(logits, predicted(logits), [outputs[m] for m in candidates])
+    gradients = probe.gradients_at([outputs[m] for m in candidates], logits)
     useful = [
         m for m, g in zip(candidates, gradients, strict=True)
         if m is convolution or (g is not None and as_grid(g, 1, image.shape[-2:]) is g)
@@ -209,14 +209,14 @@ def feature_maps(probe: Probe, images: Tensor, targets: Tensor | None, layer: La
 
 
 def feature_maps_of(
-    probe: Probe, images: Tensor, targets: Tensor | None, layers: Sequence[nn.Module], output: str
+    probe: Probe, images: Tensor, targets: Tensor | None, layers: Sequence[nn.Module], output: Output
 ) -> list[FeatureMaps]:
     """Activations and gradients at several layers, from one forward and one backward pass."""
     if probe.mixes_samples and len(images) > 1:
         parts = [feature_maps_of(probe, *part, layers, output) for part in split_batch(1, images, targets)]
         return [FeatureMaps(*map(torch.cat, zip(*of_layer, strict=True))) for of_layer in zip(*parts, strict=True)]
     with captured(layers) as outputs:
-        logits = probe.forward(probe.placed(images).requires_grad_())
+        logits = probe.forward(probe.placed(images).requires_grad_(), targets)
     activations = [tensor_of(layer, outputs) for layer in layers]
     targets = probe.checked(targets, logits.detach())
     gradients = derivatives(logits, targets, activations, output)
@@ -250,7 +250,7 @@ def fine_layer(probe: Probe, image: Tensor) -> nn.Module | None:
     inside = [module for module in names if not isinstance(module, torch.jit.ScriptModule)]
     with captured(inside, is_fine) as outputs:
         logits = probe.forward(probe.placed(image).requires_grad_())
-    gradients = derivatives(logits, predicted(logits), list(outputs.values())) if outputs else ()
+    gradients = probe.gradients_at(list(outputs.values()), logits) if outputs else ()
     useful = [module for module, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
     if not useful:
         return None

@@ -13,6 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from agop.errors import AGOPWarning, ModelError, warn
 from agop.model.layers import FOLDED_SCALE
+from agop.model.outputs import Output, logit
 from agop.model.probe import input_gradients
 from agop.model.state import FINGERPRINT, fingerprint, preserved_random_state, unwrapped
 
@@ -63,8 +64,9 @@ def prepare(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
     return prepared
 
 
-def prepare_if_equal(model: nn.Module, image: Tensor, rows: int) -> nn.Module:
-    """A prepared copy if there are batch norms to fold and it gives the same logits and gradients, else the model.
+def prepare_if_equal(model: nn.Module, image: Tensor, rows: int, output: Output = logit) -> nn.Module:
+    """A prepared copy if there are batch norms to fold and it gives the same logits and gradients of the
+    output, else the model.
 
     `image` (1,C,H,W) is one of its images, `rows` the maximum number of images at once. They are compared on noise of
     the image's size: the decision must be the same on all ranks, whose data differ.
@@ -77,7 +79,7 @@ def prepare_if_equal(model: nn.Module, image: Tensor, rows: int) -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AGOPWarning)
             prepared = prepare(model)
-        ours, theirs = (input_gradients(m, noise) for m in (model, prepared))
+        ours, theirs = (input_gradients(m, noise, output=output) for m in (model, prepared))
     except Exception:  # a model that can't be copied or rewritten still works as it is
         return model
     pairs = ((ours.logits, theirs.logits), (ours.values, theirs.values))

@@ -18,16 +18,18 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from agop.errors import AGOPWarning, InputError, ModelError
+from agop.model.logits import LogitSource, logits_of
 from agop.model.outputs import (
-    PREDICTED,
-    LogitSource,
+    Forward,
+    Output,
+    OutputLike,
     Target,
-    check_output,
     check_range,
     class_count,
+    logit,
+    output_for,
     predicted,
     selection,
-    target_indices,
 )
 from agop.model.state import Parts, RandomState, SavedBuffers, drawn_by, refuse_sharded, undisturbed, unwrapped
 
@@ -48,7 +50,8 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 class Gradients:
     """Gradients (N,C,H,W) of the targets' logits, with the logits (N,K) and the targets (N,).
 
-    `deltas` (N,D,h,w) are gradients with respect to a layer's outputs, if there was a layer.
+    Of an output without classes, `logits` (N,1) are its numbers and `targets` those of the images. `deltas` (N,D,h,w)
+    are gradients with respect to a layer's outputs, if there was a layer.
     """
 
     values: Tensor
@@ -57,17 +60,26 @@ class Gradients:
     deltas: Tensor | None = None
 
 
-def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *, output: str = PREDICTED) -> Gradients:
-    """Gradients (N,C,H,W) of each image's target logit with respect to the image, in one backward pass.
+def input_gradients(
+    model: nn.Module,
+    images: Tensor,
+    targets: Target = None,
+    *,
+    output: OutputLike = logit,
+    forward: Forward | None = None,
+) -> Gradients:
+    """Gradients (N,C,H,W) of each image's target logit, or other output, with respect to the image: one backward pass.
 
     Args:
-        model: The classifier. It is left as it was.
-        images: Images (N,C,H,W).
+        model: The model. It is left as it was.
+        images: Images (N,C,H,W), or volumes (N,C,D,H,W).
         targets: A class, one class per image, or None for the predicted class.
-        output: "contrast" for gradients of the log-odds: the logit minus the log-sum-exp of the other logits.
+        output: As in `explain`.
+        forward: As in `explain`.
 
     Returns:
-        The gradients as `values`, with `logits` (N,K) and `targets` (N,).
+        The gradients as `values`, with `logits` (N,K) and `targets` (N,); of an output without classes, `logits` (N,1)
+        are its numbers.
 
     Raises:
         InputError: Invalid images, targets or output.
@@ -77,20 +89,20 @@ def input_gradients(model: nn.Module, images: Tensor, targets: Target = None, *,
         >>> gradients = agop.input_gradients(model, images)
         >>> gradients.values.shape == images.shape
     """
-    check_images(images)
+    check_images(images, volumes=True)
+    output = output_for(output, forward)
     with probing(model, output) as probe:
-        return probe.gradients(images, target_indices(targets, len(images)))
+        return probe.gradients(images, output.targets(targets, len(images)))
 
 
 @contextmanager
-def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
+def probing(model: nn.Module, output: Output = logit) -> Iterator[Probe]:
     """A Probe of the model, which is restored afterwards, also after an error.
 
     Threads that probe the same model wait for each other. The random state is restored only if a pass of the model
     draws random numbers: other threads may draw meanwhile.
     """
     check_model(model)
-    check_output(output)
     model = unwrapped(model)
     parts = Parts(model)
     refuse_sharded(parts.modules)
@@ -115,9 +127,14 @@ def probing(model: nn.Module, output: str = PREDICTED) -> Iterator[Probe]:
 
 
 class Probe:
-    """Logits and input gradients of a model in eval mode. Created by `probing`. `output` is what gradients are of."""
+    """Logits and input gradients of a model in eval mode. Created by `probing`. `output` is what gradients are of.
 
-    def __init__(self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers, output: str) -> None:
+    For an output without classes, "logits" are its numbers (N,1), and "targets" say which image of the call each is.
+    """
+
+    def __init__(
+        self, model: nn.Module, parts: Parts, source: LogitSource, buffers: SavedBuffers, output: Output
+    ) -> None:
         self.model, self._source, self._buffers, self.output = model, source, buffers, output
         weight = next((p for p in parts.parameters if p.is_floating_point()), None)
         self._place: dict[str, Any] = {} if weight is None else {"device": weight.device, "dtype": weight.dtype}
@@ -125,10 +142,11 @@ class Probe:
         self.mixes_samples = any(isinstance(m, _BATCH_NORMS) and m.running_mean is None for m in parts.modules)
         self._latest: Tensor | None = None
 
-    def logits(self, images: Tensor) -> Tensor:
+    def logits(self, images: Tensor, targets: Tensor | None = None) -> Tensor:
         """Logits (N,K) without a graph."""
+        rows = 1 if self.mixes_samples else len(images)
         with torch.no_grad():
-            return torch.cat([self.forward(self.placed(part)) for part in self.parts(images)])
+            return torch.cat([self.forward(self.placed(part), own) for part, own in split_batch(rows, images, targets)])
 
     def predict(self, images: Tensor) -> Tensor:
         """Predicted classes (N,)."""
@@ -146,20 +164,28 @@ class Probe:
         leaf = self.placed(images).requires_grad_()
         nothing: AbstractContextManager[Outputs] = nullcontext({})
         with nothing if layer is None else layer.watched(self.model) as outputs:
-            logits = self.forward(leaf)
+            logits = self.forward(leaf, targets)
         targets = self.checked(targets, logits.detach())
         values, deltas = derivative(logits, targets, leaf, next(iter(outputs.values()), None), self.output)
         if layer is not None and deltas is not None:
             deltas = layer.deltas(self.model, deltas, images)
         return Gradients(values, logits.detach(), targets, deltas)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (N,K) of images on the model's device, with a graph if they require gradients."""
-        return self._source.logits(images, self._run)
+    def gradients_at(self, tensors: Sequence[Tensor], logits: Tensor) -> Sequence[Tensor | None]:
+        """Gradients of the predicted logits with respect to tensors: which ones matter at all."""
+        return derivatives(logits, predicted(logits), tensors, logit if self.output.has_classes else self.output)
 
-    def read(self, outputs: Tensor) -> Tensor:
-        """Logits (N,K) from the outputs (N,K) of a copy of the model."""
-        return self._source.read(outputs)
+    def forward(self, images: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Logits (N,K) of images on the model's device, with a graph if they require gradients."""
+        if self.output.has_classes:
+            return self._source.logits(images, self._run)
+        return self.output.column(self._run(images), targets, len(images))
+
+    def read(self, returned: Any, samples: int, targets: Tensor | None = None) -> Tensor:
+        """Logits (N,K) from what a copy of the model returns."""
+        if self.output.has_classes:
+            return self._source.read(logits_of(returned, samples))
+        return self.output.column(returned, targets, samples)
 
     def _run(self, images: Tensor) -> Any:
         """What the model returns, from the buffers that it had at first.
@@ -170,7 +196,8 @@ class Probe:
         self._buffers.before_pass()
         self._latest = images.detach()
         try:
-            return self.model(images.clone())
+            forward = self.output.forward
+            return self.model(images.clone()) if forward is None else forward(self.model, images.clone())
         except SystemExit as error:
             raise ModelError(f"the model calls sys.exit({error.code!r}) in its forward pass: remove it") from error
         except (RuntimeError, AssertionError) as error:
@@ -200,6 +227,8 @@ class Probe:
 
     def checked(self, targets: Tensor | None, logits: Tensor) -> Tensor:
         """The targets on the logits' device, or the predicted classes if None. Raises if one is out of range."""
+        if not self.output.has_classes:
+            return torch.arange(len(logits)) if targets is None else targets
         if targets is None:
             return predicted(logits)
         targets = targets.to(logits.device)
@@ -225,7 +254,7 @@ def number_of_classes(model: nn.Module, images: Tensor) -> int:
 
 
 def derivative(
-    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor | None, output: str = PREDICTED
+    logits: Tensor, targets: Tensor, inputs: Tensor, outputs: Tensor | None, output: Output = logit
 ) -> tuple[Tensor, Tensor | None]:
     """Gradient of the summed target logits, or log-odds, with respect to inputs, of the inputs' shape.
 
@@ -235,7 +264,9 @@ def derivative(
     """
     values, *at_layer = derivatives(logits, targets, [inputs] if outputs is None else [inputs, outputs], output)
     if values is None:
-        raise ModelError("the model's output does not depend on its input")
+        raise ModelError(
+            f"{_called(output)} does not depend on its input: explain one that is computed from the images"
+        )
     values = finite_or_nan(values.detach(), logits.detach(), targets)
     if outputs is None:
         return values, None
@@ -252,13 +283,13 @@ def finite_or_nan(values: Tensor, logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def derivatives(
-    logits: Tensor, targets: Tensor, tensors: Sequence[Tensor], output: str = PREDICTED
+    logits: Tensor, targets: Tensor, tensors: Sequence[Tensor], output: Output = logit
 ) -> Sequence[Tensor | None]:
     """Gradients of the summed target logits with respect to several tensors. None for a tensor they don't depend on."""
     if not logits.requires_grad:
         raise ModelError(
-            "the model's output does not depend on its input through differentiable operations: "
-            "look for detach(), no_grad() or rounding in its forward pass"
+            f"{_called(output)} does not depend on its input through differentiable operations: "
+            "look for detach(), no_grad(), argmax() or rounding"
         )
     try:
         return torch.autograd.grad(logits, tensors, selection(logits.detach(), targets, output), allow_unused=True)
@@ -270,6 +301,10 @@ def derivatives(
             "use_reentrant=False to torch.utils.checkpoint, in transformers "
             "gradient_checkpointing_kwargs={'use_reentrant': False}"
         ) from error
+
+
+def _called(output: Output) -> str:
+    return "the model's output" if output.label == "logit" else f"the output {output.name} of the model"
 
 
 @contextmanager
@@ -306,12 +341,12 @@ def check_model(model: Any) -> None:
         raise InputError(f"model is a {type(model).__name__}: give a torch.nn.Module")
 
 
-def check_images(images: Any) -> None:
-    """Raise unless images are a non-empty floating-point batch (N,C,H,W)."""
+def check_images(images: Any, *, volumes: bool = False) -> None:
+    """Raise unless images are a non-empty floating-point batch (N,C,H,W), or if allowed volumes (N,C,D,H,W)."""
     if not isinstance(images, Tensor):
         raise InputError(f"images are a {type(images).__name__}: give a torch tensor (N,C,H,W)")
-    if images.ndim != 4:
-        hint = " (for one image, images[None])" if images.ndim == 3 else ""
+    if images.ndim != 4 and not (volumes and images.ndim == 5):
+        hint = " (for one image, images[None])" if images.ndim == 3 else ", or volumes (N,C,D,H,W)" if volumes else ""
         raise InputError(f"images have shape {tuple(images.shape)}: give (N,C,H,W){hint}")
     if not images.is_floating_point():
         raise InputError(

@@ -124,8 +124,8 @@ class Provenance:
 
     @property
     def output(self) -> str:
-        """What the gradients are of: "predicted" or "contrast"."""
-        return str(self.options.get("output", "predicted"))
+        """The name of what the gradients are of: "logit", "segment(class_index=3)"."""
+        return str(self.options.get("output", "logit"))
 
     def to_dict(self) -> dict[str, Any]:
         """Values for JSON by field name, without empty fields."""
@@ -190,7 +190,7 @@ class AGOP:
             kind=kind,
             model=fingerprint(model),
             input_shape=tuple(diagonal.shape),
-            classes=sums.classes,
+            classes=sums.classes or None,
             count=sums.count,
             skipped=sums.skipped,
             labelled=sums.labelled or None,
@@ -263,6 +263,8 @@ class AGOP:
 
     def weights_for(self, classes: Tensor) -> Tensor:
         """V (N,C,H,W) for maps of these classes (N,), from diag(M) for each class."""
+        if self.class_diagonals is None:
+            return self.weights.expand(len(classes), *self.diagonal.shape)
         self._maximum()
         indices: list[int] = classes.tolist()
         diagonals = {index: self._halfway(self.diagonal, self.class_diagonals, index) for index in set(indices)}

@@ -64,8 +64,8 @@ def _statistic(prior: AGOP) -> str:
     how = f", {prior.provenance.kind}" if prior.provenance.kind else ""
     how = how.replace("training-accumulated", "collected during training")
     steps = "" if prior.provenance.steps is None else f" ({prior.provenance.steps:,} steps)"
-    contrast = ", gradients of the contrast" if prior.provenance.output == "contrast" else ""
-    return f"diag(M) of {shape} input values{classes}{how}{steps}{contrast}"
+    output = "" if prior.provenance.output == "logit" else f", gradients of {prior.provenance.output}"
+    return f"diag(M) of {shape} input values{classes}{how}{steps}{output}"
 
 
 def _tuned_text(prior: AGOP) -> str:
@@ -174,8 +174,8 @@ class Part:
 
     @classmethod
     def of(cls, label: str, samples: int, diagonal: Tensor) -> Part:
-        """The part with this diag(M) (C,H,W)."""
-        saliency = diagonal.sum(dim=0)
+        """The part with this diag(M) (C,H,W); that of volumes is summed over their depth."""
+        saliency = diagonal.flatten(0, -3).sum(dim=0)
         return cls(label, samples, saliency, concentration(saliency))
 
 

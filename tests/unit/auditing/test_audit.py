@@ -303,7 +303,7 @@ def test_prior_of_another_model_warns():
 def test_prior_of_contrasts_is_used_with_gradients_of_contrasts(recwarn):
     images, labels = shortcuts.drawn(120, 0.0)
     model = shortcuts.trained(images, labels, steps=120)
-    prior = agop.fit(model, batches(images, labels), per_class=True, progress=False, output="contrast")
+    prior = agop.fit(model, batches(images, labels), per_class=True, progress=False, output="log_odds")
     agop.audit(model, images, labels, prior, per_class=20, progress=False)
     assert not [str(warning.message) for warning in recwarn if "contrast" in str(warning.message)]
 

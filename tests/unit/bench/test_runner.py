@@ -273,6 +273,17 @@ runpy.run_module("agop", run_name="__main__")
     assert same_rows(copy, whole)
 
 
+@pytest.mark.usefixtures("no_workers")
+def test_methods_with_a_sketch_run_if_they_are_named(tmp_path):
+    named = ("--method", "agop-ixg", "--method", "agop-subspace", "--metric", "energy", "--seeds", "1", "--out", "run")
+    run_checked("bench", "xai-tris", "--quick", "--scenario", "linear", *named, folder=tmp_path)
+    energy = {row["method"]: row["value"] for row in read(tmp_path / "run") if row["metric"] == "energy"}
+    assert energy["agop-ixg"] > 0.06  # the shape's share of the pixels
+    assert energy["agop-subspace"] > 0.06
+    (prior,) = (tmp_path / "run" / "cells").glob("*/agop.safetensors")
+    assert len(agop.AGOP.load(prior).sketch) == 16
+
+
 def test_signed_masks_make_xor_scores_cancel(tmp_path, no_workers):
     """The paper's XOR table: with signed masks the energy of every method is about zero."""
     options = ("bench", "xai-tris", "--quick", "--seeds", "1", "--scenario", "xor", "--background", "uncorrelated")

@@ -109,7 +109,11 @@ def test_by_default_every_scenario_and_metric_and_the_faster_methods_run(planned
 
 def test_full_runs_every_method_and_network_on_both_backgrounds(planned):
     spec, _ = planned("xai-tris", "--full", "--masks", "true", "--restarts", "0")
-    assert set(spec.methods) == set(agop.methods.names()) - {"agop-subspace"} | {*CONTROLS, "centre", "mean-mask"}
+    assert set(spec.methods) == set(agop.methods.names()) - {"agop-subspace", "agop-ixg"} | {
+        *CONTROLS,
+        "centre",
+        "mean-mask",
+    }
     assert len(spec.scenarios) == 4 + 4 + 1
     assert spec.backgrounds == ("uncorrelated", "correlated")
     assert (spec.masks, spec.restarts) == ("own", 0)

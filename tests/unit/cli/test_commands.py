@@ -249,37 +249,37 @@ def test_mistakes_are_one_line_without_a_traceback(folder, arguments, message):
 
 
 @pytest.fixture(scope="module")
-def contrast_prior(folder):
+def log_odds_prior(folder):
     """The path of a prior of gradients of the log-odds, with preprocessing."""
     model = agop.load_model(MODEL[0], folder / "w.pt")
-    prior = agop.fit(model, [training_data(folder)], progress=False, output="contrast")
-    prior.save(folder / "contrast.safetensors", preprocessing=HOW)
-    return "contrast.safetensors"
+    prior = agop.fit(model, [training_data(folder)], progress=False, output="log_odds")
+    prior.save(folder / "log-odds.safetensors", preprocessing=HOW)
+    return "log-odds.safetensors"
 
 
 @pytest.mark.parametrize(
-    ("options", "output"), [((), "contrast"), (("--contrast",), "contrast"), (("--no-contrast",), "predicted")]
+    ("options", "output"), [((), "log_odds"), (("--output", "log_odds"), "log_odds"), (("--output", "logit"), "logit")]
 )
-def test_explain_uses_the_output_of_the_prior_unless_an_option_says_otherwise(folder, contrast_prior, options, output):
-    arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--prior", contrast_prior, "--out", output)
+def test_explain_uses_the_output_of_the_prior_unless_an_option_says_otherwise(folder, log_odds_prior, options, output):
+    arguments = ("explain", MODEL[0], "data/class1/001.png", *MODEL[1:], "--prior", log_odds_prior, "--out", output)
     result = run_checked(*arguments, "--method", "agop-weighted", *options, folder=folder)
-    assert ("pass the same output" in result.stderr) == (output == "predicted")
-    prior = agop.AGOP.load(folder / contrast_prior)
+    assert ("pass the same output" in result.stderr) == (output == "logit")
+    prior = agop.AGOP.load(folder / log_odds_prior)
     weighted = map_of(folder, "vanilla", output=output) * prior.weights[0]
     torch.testing.assert_close(load_file(folder / output / "maps.safetensors")["agop-weighted"], weighted.float())
     assert json.loads((folder / output / "manifest.json").read_text())["output"] == output
 
 
-def test_evaluate_and_sanity_use_the_output_of_the_prior(folder, contrast_prior):
-    method = (*MODEL[1:], "--prior", contrast_prior, "--method", "agop-weighted")
-    more = ("--metric", "energy", "--threshold", "128", "--out", "contrast-scores")
+def test_evaluate_and_sanity_use_the_output_of_the_prior(folder, log_odds_prior):
+    method = (*MODEL[1:], "--prior", log_odds_prior, "--method", "agop-weighted")
+    more = ("--metric", "energy", "--threshold", "128", "--out", "log-odds-scores")
     arguments = ("evaluate", MODEL[0], "data", "data", *method, *more)
     result = run_checked(*arguments, folder=folder)
-    assert "Gradients are those of the contrast" in result.stdout
+    assert "Gradients are those of log_odds" in result.stdout
     assert "same output" not in result.stderr
-    result = run_checked(*arguments, "--no-contrast", folder=folder)
-    assert "Gradients are those of the contrast" not in result.stdout
+    result = run_checked(*arguments, "--output", "logit", folder=folder)
+    assert "Gradients are those of log_odds" not in result.stdout
     assert "pass the same output" in result.stderr
     arguments = ("sanity", MODEL[0], "data", *method, "--images", "3", "--steps", "1")
     assert "same output" not in run_checked(*arguments, folder=folder).stderr
-    assert "pass the same output" in run_checked(*arguments, "--no-contrast", folder=folder).stderr
+    assert "pass the same output" in run_checked(*arguments, "--output", "logit", folder=folder).stderr

@@ -140,15 +140,15 @@ def test_one_diagonal_per_class_is_kept_by_default_and_the_concentration_is_prin
     assert fit(folder, 0.6, "--no-per-class")[1].class_diagonals is None
 
 
-def test_rank_and_contrast_are_recorded_and_the_sketch_is_printed_by_fit_and_show(folder):
-    result, prior = fit(folder, 1.0, "--rank", "2", "--contrast")
+def test_rank_and_output_are_recorded_and_the_sketch_is_printed_by_fit_and_show(folder):
+    result, prior = fit(folder, 1.0, "--rank", "2", "--output", "log_odds")
     assert prior.sketch.shape == (2, 3, 8, 8)
-    assert prior.provenance.output == "contrast"
+    assert prior.provenance.output == "log_odds"
     line = f"2 rows with {100 * (1 - prior.residual_share):.1f} % of tr(M); tr(r)/tr(M) = {prior.residual_share:.3g}"
     assert f"sketch of {line}" in result.stdout
     shown = run_checked("show", "p.safetensors", folder=folder).stdout
     assert line in shown
-    assert "gradients of the contrast" in shown
+    assert "gradients of log_odds" in shown
 
 
 def test_large_diagonals_per_class_are_not_kept_by_default(folder):

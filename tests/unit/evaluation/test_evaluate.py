@@ -143,7 +143,7 @@ class Nameless(agop.methods.Method):
         ({"methods": []}, "no methods to compare"),
         ({"methods": ["vanilla", "expected-gradients"]}, "expected-gradients needs reference images"),
         ({"metrics": []}, "no metrics"),
-        ({"output": "odds"}, "output is 'odds': give 'predicted' or 'contrast'"),
+        ({"output": "odds"}, "no output is named 'odds': did you mean 'log_odds'"),
         ({"metrics": ["energi"]}, "did you mean 'energy'"),
         ({"methods": ["vanilla", "vanilla"]}, "twice"),
         ({"methods": ["vanilla", lambda job: None]}, "method is a function: give a name or"),
@@ -253,16 +253,16 @@ def test_layer_is_for_the_methods_that_use_the_last_block(model):
         torch.testing.assert_close(scores[name]["iou"], metrics.iou(maps, MASKS))
 
 
-def test_contrast_scores_the_maps_of_the_log_odds_and_says_so(model):
-    prior = agop.fit(model, [IMAGES], only_correct=False, progress=False, output="contrast")
-    result = evaluate(model, MASKS, ["vanilla", "agop-weighted"], "energy", prior=prior, output="contrast")
+def test_log_odds_scores_their_maps_and_says_so(model):
+    prior = agop.fit(model, [IMAGES], only_correct=False, progress=False, output="log_odds")
+    result = evaluate(model, MASKS, ["vanilla", "agop-weighted"], "energy", prior=prior, output="log_odds")
     for name, values in result.scores.items():
         if name not in CONTROLS:
-            maps = agop.explain(model, IMAGES, name, prior, output="contrast")
+            maps = agop.explain(model, IMAGES, name, prior, output="log_odds")
             torch.testing.assert_close(values["energy"], metrics.energy(maps, MASKS))
             assert not torch.allclose(maps, agop.explain(model, IMAGES, "vanilla"), rtol=1e-2)
-    assert "Gradients are those of the contrast" in repr(result)
-    assert "contrast" not in repr(evaluate(model))
+    assert "Gradients are those of log_odds" in repr(result)
+    assert "log_odds" not in repr(evaluate(model))
 
 
 def test_image_with_nan_is_undefined_and_the_others_are_scored(model):

@@ -284,13 +284,13 @@ def test_prior_has_the_shape_of_one_image_and_warns_once_about_another_model():
     assert len(caught) == 1
 
 
-def test_contrast_explains_the_log_odds_of_each_class():
-    game = play(output="contrast", grids=4)
+def test_log_odds_of_each_class_are_explained():
+    game = play(output="log_odds", grids=4)
     images = joined(IMAGES[game.sources])
     for number, saliency in enumerate(game.gallery.maps["vanilla"]):
         target = int(game.classes[number, number % 4])
-        expected = agop.explain(MODEL, images[number : number + 1], "vanilla", target=target, output="contrast")[0]
+        expected = agop.explain(MODEL, images[number : number + 1], "vanilla", target=target, output="log_odds")[0]
         torch.testing.assert_close(torch.from_numpy(saliency), expected)
     # Raising the log-odds also takes away the other classes.
     assert game.scores["vanilla"]["energy"].max() < 1
-    assert "Gradients are those of the contrast" in repr(game)
+    assert "Gradients are those of log_odds" in repr(game)

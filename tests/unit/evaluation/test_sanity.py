@@ -135,7 +135,7 @@ def test_invalid_calls_raise(layer, options, error, message):
         agop.sanity(nn.Sequential(layer, nn.Flatten()), IMAGES, **{"method": "vanilla"} | options)
 
 
-def test_contrast_compares_maps_of_the_log_odds(model):
+def test_log_odds_compare_their_maps(model):
     """Adding one function to all logits doesn't change them."""
 
     class Shifted(nn.Module):
@@ -149,7 +149,7 @@ def test_contrast_compares_maps_of_the_log_odds(model):
     shifted = Shifted()
     same, other = (
         [agop.sanity(each, IMAGES, "vanilla", output=output).correlations for each in (model, shifted)]
-        for output in ("contrast", "predicted")
+        for output in ("log_odds", "logit")
     )
     torch.testing.assert_close(*same, rtol=0, atol=0.02)
     assert float((other[0] - other[1]).abs().max()) > 0.05

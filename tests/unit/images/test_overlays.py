@@ -157,3 +157,20 @@ def test_label_and_sheet_say_if_a_map_is_zero_constant_or_not_finite():
     plain, marked = sheet(picture, {"vanilla": np.eye(40)}), sheet(picture, {"vanilla": zeros})
     assert plain.size == marked.size
     assert np.asarray(plain)[:20].tolist() != np.asarray(marked)[:20].tolist()
+
+
+def test_maps_with_signs_are_blue_and_red_on_one_scale_and_zero_shows_the_image():
+    colouring = Colouring(colours="RdBu_r", percentile=100)
+    saliency = np.array([[-4.0, -1.0, 0.0, 1.0, 2.0]])
+    strengths, top = colouring.strengths({"map": saliency, "zeros": 0 * saliency})
+    assert top == 1
+    np.testing.assert_allclose(strengths["map"], 0.5 + saliency / 8)
+    np.testing.assert_allclose(strengths["zeros"], 0.5)
+    red, _, blue = overlay(np.full((1, 5, 3), 100, np.uint8), strengths["map"], 1.0, "RdBu_r")[0].astype(int).T
+    assert (blue > red).tolist() == [True, True, False, False, False]
+    assert (red > blue).tolist() == [False, False, False, True, True]
+    picture = np.stack([np.zeros((1, 5, 3), np.uint8), np.full((1, 5, 3), 255, np.uint8)])
+    spread = np.ptp([overlay(each, strengths["map"], 1.0, "RdBu_r").mean(-1)[0] for each in picture], axis=0)
+    assert spread.argmax() == 2  # the image is visible where there is no evidence
+    with pytest.raises(InputError, match="scale is 'common': maps with signs, in the colours RdBu_r, have their own"):
+        Colouring("common", colours="RdBu_r")

@@ -246,7 +246,7 @@ def test_agop_layer_is_the_norm_of_the_gradient_at_the_last_fine_block_or_weight
     targets = [1, 1, 3]
     parts = layer_gradients(model, images, [1, 0], targets)
     expected = upsampled([fine[1].norm(dim=0) for fine, _ in parts])
-    explain = {"target": targets, "output": "contrast"}
+    explain = {"target": targets, "output": "log_odds"}
     torch.testing.assert_close(agop.explain(model, images, "agop-layer", **explain), expected)
     expected = upsampled([stem[1].norm(dim=0) for _, stem in parts])
     torch.testing.assert_close(agop.explain(model, images, "agop-layer", layer="0.0", **explain), expected)

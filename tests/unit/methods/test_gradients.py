@@ -102,7 +102,7 @@ def test_explain_with_the_prior_alone_equals_explain_with_its_references(fitted,
 def test_methods_are_runnable_with_a_prior_that_has_what_they_need(fitted):
     whole, names = replace(fitted, sketch=torch.ones(2, 3, 12, 12)), {"expected-gradients", "agop-expected"}
     for part, needed, lack in (
-        ("image_moments", names | {"agop"}, "image moments"), ("sketch", {"agop-subspace"}, "sketch"),
+        ("image_moments", names | {"agop"}, "image moments"), ("sketch", {"agop-subspace", "agop-ixg"}, "sketch"),
         ("patch_matrix", {"agop-patch"}, "patch matrix"),
     ):  # fmt: skip
         without = replace(whole, **{part: None})

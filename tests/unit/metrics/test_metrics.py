@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import linprog
 
 from agop import metrics
-from agop.errors import InputError, MissingExtraError, UnknownNameError
+from agop.errors import AGOPWarning, InputError, MissingExtraError, UnknownNameError
 from tests import zoo
 
 LOCALISATION = ["pointing_game", "iou", "energy", "average_precision", "rank_accuracy", "emd"]
@@ -73,7 +73,6 @@ def test_signed_masks_count_negatively():
     [
         (torch.rand(2, 4, 4), torch.ones(2, 5, 5), r"masks have shape \(2, 5, 5\), maps \(2, 4, 4\)"),
         (torch.rand(4, 4), torch.ones(4, 4), r"maps have shape \(4, 4\)"),
-        (-torch.rand(2, 4, 4), torch.ones(2, 4, 4), r"maps\.abs"),
         ({"vanilla": torch.rand(1, 2, 2)}, torch.ones(1, 2, 2), "maps is a dict, masks a Tensor: give tensors"),
         (torch.rand(2, 4, 4), -torch.ones(2, 4, 4), r"other than 0, 1.*signed=True"),
     ],
@@ -199,3 +198,16 @@ def test_emd_of_a_mask_without_a_positive_pixel_is_undefined():
     masks = torch.zeros(1, 8, 8)
     masks[0, 2, 2] = -1
     assert metrics.emd(torch.rand(1, 8, 8), masks, signed=True).isnan().all()
+
+
+@pytest.mark.parametrize("name", metrics.names())
+def test_metrics_take_the_positive_part_of_maps_with_signs_and_say_so(name):
+    maps = torch.randn(4, 12, 12, generator=torch.Generator().manual_seed(0))
+    metric, first = metrics.get(name), (maps > 0.5,)
+    if metric.needs_model:
+        first = (zoo.build("plain"), zoo.images(4))
+    expected = metric(*first, maps.clamp_min(0)) if metric.needs_model else metric(maps.clamp_min(0), *first)
+    with pytest.warns(AGOPWarning, match="metrics take their positive part"):
+        scores = metric(*first, maps) if metric.needs_model else metric(maps, *first)
+    assert torch.equal(scores, expected)
+    assert scores.isfinite().all()

@@ -162,7 +162,7 @@ class Shifted(nn.Module):
         return self.model(x) + self.scale * x.square().mean(dim=(1, 2, 3))[:, None].sin()
 
 
-def slow_contrast(model, images, targets):
+def slow_log_odds(model, images, targets):
     """The gradients sample by sample, with torch's own logsumexp."""
     gradients = []
     for image, target in zip(images, targets, strict=True):
@@ -174,11 +174,11 @@ def slow_contrast(model, images, targets):
 
 
 @pytest.mark.parametrize("kind", ["plain", "batch norm and dropout", "attention"])
-def test_contrast_gradients_are_those_of_the_log_odds(kind):
+def test_log_odds_have_the_gradients_of_the_slow_loop(kind):
     model, images = zoo.build(kind), zoo.images()
     targets = torch.tensor([0, 1, 2, 1, 0])
-    expected = slow_contrast(model, images, targets)
-    values = agop.input_gradients(model, images, targets, output="contrast").values
+    expected = slow_log_odds(model, images, targets)
+    values = agop.input_gradients(model, images, targets, output="log_odds").values
     torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(values, agop.input_gradients(model, images, targets).values, rtol=1e-2)
 
@@ -187,7 +187,7 @@ def test_contrast_gradients_are_those_of_the_log_odds(kind):
 def test_adding_one_function_to_all_logits_changes_nothing(method):
     model, images = zoo.build("plain"), zoo.images()
     options = {"layer": model.body[0]} if method == "gradcam" else {}
-    both = [agop.explain(each, images, method, output="contrast", **options) for each in (model, Shifted(model))]
+    both = [agop.explain(each, images, method, output="log_odds", **options) for each in (model, Shifted(model))]
     torch.testing.assert_close(*both, rtol=1e-3, atol=1e-6 if method == "gradcam" else 1e-5)
     plain = [agop.explain(each, images, method, **options) for each in (model, Shifted(model))]
     assert not torch.allclose(both[0], plain[0], rtol=1e-2)
@@ -196,7 +196,7 @@ def test_adding_one_function_to_all_logits_changes_nothing(method):
 
 def test_adding_one_function_to_all_logits_changes_nothing_in_fit_and_hook():
     model, images = zoo.build("plain"), zoo.images(8)
-    options = {"only_correct": False, "output": "contrast", "rank": 3}
+    options = {"only_correct": False, "output": "log_odds", "rank": 3}
     for each in (model, Shifted(model)):
         hook = agop.AGOPTrainingHook(each, **options)
         hook.step(images)
@@ -206,31 +206,31 @@ def test_adding_one_function_to_all_logits_changes_nothing_in_fit_and_hook():
     for prior, other in zip(priors, expected, strict=True):
         torch.testing.assert_close(prior.diagonal, other.diagonal, rtol=1e-3, atol=1e-9)
         torch.testing.assert_close(prior.patch_matrix, other.patch_matrix, rtol=1e-3, atol=1e-6)
-        assert prior.provenance.options["output"] == "contrast"
+        assert prior.provenance.options["output"] == "log_odds"
 
 
-def test_one_logit_is_its_own_contrast():
+def test_one_logit_is_its_own_log_odds():
     model, images = zoo.build("one logit"), zoo.images()
-    assert torch.equal(*(agop.input_gradients(model, images, output=each).values for each in ("predicted", "contrast")))
+    assert torch.equal(*(agop.input_gradients(model, images, output=each).values for each in ("logit", "log_odds")))
 
 
 def test_logits_of_minus_infinity_take_no_part():
     masked = zoo.Wrapped(lambda logits: torch.cat([logits, torch.full_like(logits[:, :1], -torch.inf)], dim=1))
     plain = zoo.Wrapped()
     plain.load_state_dict(masked.state_dict())
-    both = [agop.input_gradients(model, zoo.images(), output="contrast").values for model in (masked, plain)]
+    both = [agop.input_gradients(model, zoo.images(), output="log_odds").values for model in (masked, plain)]
     torch.testing.assert_close(*both)
 
 
 def test_a_prior_of_another_output_warns_and_an_unknown_output_raises():
     model, images = zoo.build("plain"), zoo.images()
-    prior = agop.fit(model, [images], False, progress=False, output="contrast")
-    agop.explain(model, images, "agop-weighted", prior, output="contrast")
-    with pytest.warns(AGOPWarning, match="output='contrast', the maps are for output='predicted'"):
+    prior = agop.fit(model, [images], False, progress=False, output="log_odds")
+    agop.explain(model, images, "agop-weighted", prior, output="log_odds")
+    with pytest.warns(AGOPWarning, match="output='log_odds', the maps are for output='logit'"):
         agop.explain(model, images, "agop-weighted", prior)
     other = agop.fit(model, [images], False, progress=False)
     with pytest.warns(AGOPWarning, match="pass the same output"):
-        agop.explain(model, images, "agop-weighted", other, output="contrast")
+        agop.explain(model, images, "agop-weighted", other, output="log_odds")
     for call in (agop.explain, agop.input_gradients):
-        with pytest.raises(InputError, match="output is 'odds': give 'predicted' or 'contrast'"):
+        with pytest.raises(InputError, match="no output is named 'odds': did you mean 'log_odds'"):
             call(model, images, output="odds")

@@ -306,3 +306,16 @@ def test_grey_images_are_grey():
 def test_invalid_inputs_raise_with_their_shape(image, map, mask, message):
     with pytest.raises(InputError, match=message):
         agop.plot.overlay(image, map, mask=mask)
+
+
+def test_maps_with_signs_are_drawn_in_diverging_colours_with_zero_in_the_middle_of_the_bar():
+    signed = MAP - 0.5
+    figures = [
+        agop.plot.overlay(IMAGE, signed, colours="RdBu_r"),
+        agop.plot.show(IMAGE[None], signed[None], colours="RdBu_r"),
+        agop.plot.compare(IMAGE[None], {"signed": signed[None]}, colours="RdBu_r"),
+    ]
+    for figure in figures:
+        low, high = figure.axes[-1].get_ylim()
+        assert low == pytest.approx(-high)
+        assert high > 0

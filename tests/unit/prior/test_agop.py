@@ -80,7 +80,7 @@ def test_provenance_of_fit_and_hook():
         kind="one checkpoint", model=provenance.model, input_shape=(3, 12, 12), classes=3, count=20,
         labelled=20, correct=provenance.correct, majority=provenance.majority, versions=provenance.versions,
         layer="body.0",
-        options={"only_correct": False, "per_class": False, "nan": "raise", "rank": 0, "output": "predicted"},
+        options={"only_correct": False, "per_class": False, "nan": "raise", "rank": 0, "output": "logit"},
     )  # fmt: skip
     assert provenance.versions["torch"] == torch.__version__
     assert set(provenance.model) == {"architecture", "weights"}

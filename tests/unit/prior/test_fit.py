@@ -196,7 +196,7 @@ def test_there_are_no_moments_and_no_patch_matrix_unless_every_sample_has_one():
         ({"rank": True}, "rank is True"),
         ({"rank": "64"}, "rank is '64'"),
         ({"nan": "ignore"}, "nan is 'ignore'"),
-        ({"output": "logit"}, "output is 'logit'"),
+        ({"output": "odds"}, "no output is named 'odds'"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"perclass": True}, "no option is named 'perclass': did you mean 'per_class'"),
         ({"references": 64}, "no option is named 'references'.*known: model, loader, only_correct"),

@@ -53,7 +53,7 @@ function pictureFigure(gallery, path) {
   const caption = element("figcaption", {}, element("strong", {}, "image"));
   if (name) caption.append(element("span", { class: "which" }, name), element("br"));
   if (label) caption.append(element("span", { class: "label" }, `label: ${label}`), element("br"));
-  caption.append(element("span", { class: "predicted" }, `predicted: ${predicted} `));
+  if (predicted) caption.append(element("span", { class: "predicted" }, `predicted: ${predicted} `));
   if (right !== null) caption.append(element("span", { class: right ? "right" : "wrong" }, right ? "✓ correct" : "✗ wrong"));
   return element("figure", { class: "picture" }, framed(gallery, image, path), caption);
 }
