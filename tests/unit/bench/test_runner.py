@@ -58,7 +58,7 @@ def whole(home):
     done = run_checked(*QUICK, "--out", "whole", "--jobs", 2, folder=home)
     assert "The paper's claims" in done.stdout
     assert "rows: whole/rows.jsonl" in done.stdout
-    assert "best by mIoU" in done.stdout
+    assert "best by Energy-GT" in done.stdout
     assert "Means over seeds" not in done.stdout
     assert len(done.stdout.splitlines()) <= 40
     assert "Means over seeds" in run_checked(*QUICK, "--out", "whole", "--jobs", 2, "--verbose", folder=home).stdout

@@ -55,8 +55,9 @@ def folder(tmp_path):
     ("arguments", "message", "unwritten"),
     [
         ("fit networks:Stopped data --all-samples", "nothing was written to prior.safetensors", "*.safetensors"),
-        ("explain networks:Stopped data", "finished overlays stay in explanations/, without index.html and "
-         "maps.safetensors", "explanations/maps.safetensors"),
+        ("explain networks:Stopped data --method vanilla",
+         "finished overlays stay in explanations/, without index.html and maps.safetensors",
+         "explanations/maps.safetensors"),
         ("evaluate networks:Stopped data masks --method vanilla --threshold 99",
          "finished methods stay in runs/evaluation: run the same command to resume", "runs/*/*.json*"),
         ("fit networks:Stopped data --all-samples --snapshot-every 0",

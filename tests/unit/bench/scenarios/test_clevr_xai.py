@@ -481,7 +481,7 @@ def drawn_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clevr")
     clevr.fill_cache(folder / "cache", 200)
     cache = str(folder / "cache")
-    result = run_checked(*QUICK, *SELECTED, "--out", "run", folder=folder, AGOP_CACHE=cache, **NO_SPINNING)
+    result = run_checked(*QUICK, *SELECTED, "--verbose", "--out", "run", folder=folder, AGOP_CACHE=cache, **NO_SPINNING)
     assert "claims of the paper, about methods or scenarios that this run doesn't have" in result.stdout
     return folder / "run"
 
