@@ -118,7 +118,7 @@ def _scene(
 
 
 def _recognised(model: nn.Module, scenes: Sequence[Scene], most: int) -> list[Scene]:
-    """The scenes with the class of each object, if the network has one of its classes among its `most` first ones."""
+    """The scenes whose objects don't overlap and have a class among the network's `most` first ones, with the class."""
     images = normalised(np.stack([scene.image for scene in scenes]))
     first = all_logits(model, images, _BATCH).topk(most).indices.tolist()
     named = [
@@ -133,9 +133,10 @@ def draw_one(model: nn.Module, objects: Sequence[Cutout], photos: NDArray[np.uin
     random, kept = np.random.default_rng([spec.seed, 1]), dict[str, list[Scene]]()
     for _ in track(range(_ROUNDS), "pasting objects"):
         missing = [cutout for cutout in objects if len(kept.get(cutout.name, ())) < spec.per_object]
-        if missing:
-            for scene in _recognised(model, [_scene(photos, [c], _SIDES, random) for c in missing], 1):
-                kept.setdefault(scene.objects[0].name, []).append(scene)
+        if not missing:
+            break
+        for scene in _recognised(model, [_scene(photos, [c], _SIDES, random) for c in missing], 1):
+            kept.setdefault(scene.objects[0].name, []).append(scene)
     if not kept:
         raise InputError("the network recognises none of the objects: check the class numbers and the network")
     return [scene for scenes in kept.values() for scene in scenes]
@@ -145,9 +146,11 @@ def draw_two(model: nn.Module, objects: Sequence[Cutout], photos: NDArray[np.uin
     """Up to `pairs` scenes of two objects of different classes, both among the network's first classes."""
     random, kept = np.random.default_rng([spec.seed, 2]), list[Scene]()
     for _ in track(range(_ROUNDS_OF_TWO), "pasting pairs"):
+        if len(kept) >= spec.pairs:
+            break
         drawn = [[objects[i] for i in random.choice(len(objects), 2, replace=False)] for _ in range(2 * _BATCH)]
         drawn = [pair for pair in drawn if not pair[0].classes & pair[1].classes]
-        if len(kept) < spec.pairs and drawn:
+        if drawn:
             kept += _recognised(model, [_scene(photos, pair, _SIDES_OF_TWO, random) for pair in drawn], _TOP)
     return kept[: spec.pairs]
 
@@ -224,6 +227,8 @@ def _table(scores: dict[str, Any]) -> tuple[Table, list[str]]:
     rivals, ratios = [name for name in PAPER if name in scores], []
     for metric in metrics if "agop" in scores and rivals else ():
         best = max(rivals, key=lambda name: float(scores[name][metric].mean()))
-        both = (scores[name][metric].fillna(0) for name in ("agop", best))
-        ratios.append(f"{metric}: agop ÷ {best}, the best of the paper's methods: {Ratio(*map(tuple, both))}")
+        ours, theirs = scores["agop"][metric], scores[best][metric]
+        defined = ours.notna() & theirs.notna()
+        ratio = Ratio(tuple(ours[defined]), tuple(theirs[defined]))
+        ratios.append(f"{metric}: agop ÷ {best}, the best of the paper's methods: {ratio}")
     return Table(["", *metrics], rows), ratios
