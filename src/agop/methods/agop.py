@@ -42,6 +42,8 @@ _SCALES = (1, 2)
 _FLOOR = 1e-6
 # A larger exponent of V makes a map of few pixels: all exponents are divided so that V has this one.
 _LARGEST = 3.0
+# The power of layers × class map × alike, for the same reason: chosen by the IoU of cut-outs.
+_POWER = 2 / 3
 # The tone's share of a map's mass. Both were chosen by the IoU of XAI-TRIS, seeds 100 and 101.
 _MASS = 0.5
 
@@ -51,14 +53,16 @@ class AGOPMethod(ReferenceMethod):
     """Places, patterns and class evidence that the model relies on, multiplied.
 
     A network for photographs has a block of feature maps of at least 14×14 at a stride of at least 8. There, the map is
-    layers × class map, without a prior:
+    layers × class map × alike, without a prior:
 
     - layers: ‖δ_p‖, the norm of the gradient at each position of the block before the last such block.
     - class map: the square root of GradCAM at the last block of feature maps (or `layer`).
+    - alike: the cosine of the block's activations at each position with their mean direction, weighted by the other two
+      factors; 0 if negative. It completes an object of which the network uses a part.
 
-    Each is the geometric mean of the image's own size and of twice the size, if the model accepts that. Both are of the
-    log-odds, the logit minus the log-sum-exp of the others: they separate two objects. For other networks, it is
-    where × what × which, and needs a prior:
+    Each is the geometric mean of the image's own size and of twice the size, if the model accepts that. Gradients are
+    of the log-odds, the logit minus the log-sum-exp of the others: they separate two objects. For other networks, it
+    is where × what × which, and needs a prior:
 
     - where: V^c, with V = sqrt(diag(M) / max), the pixels on which the model relies in the training data. `fit` and the
       hook choose c from 0, 1, 2, 4 and 8 by SRG on training images, without masks. V that is nearly even, as where
@@ -72,7 +76,8 @@ class AGOPMethod(ReferenceMethod):
     V and S are half those of the target's class if the prior has enough samples.
 
     The tone a / (a + t) keeps the order of the pixels and makes a map that can be cut at half of its range: t is the
-    value above which half of the map's mass lies. For the same reason, a map with c above 3 is taken to the power 3/c.
+    value above which half of the map's mass lies. For the same reason, a map with c above 3 is taken to the power 3/c,
+    and layers × class map × alike to the power 2/3.
 
     Args:
         samples: Number of paths.
@@ -167,14 +172,12 @@ class AGOPMethod(ReferenceMethod):
 
     def _class_map(self, job: Job) -> Tensor | None:
         """GradCAM's maps; 1 for an image without evidence."""
-        maps = GradCAM(self.layer).maps(job)
-        largest = maps.amax(dim=(1, 2), keepdim=True)
-        return maps + torch.where(largest > 0, _FLOOR * largest, 1)
+        return _floored(GradCAM(self.layer).maps(job))
 
 
 @dataclass(frozen=True)
 class _LayersAndClassMap(AGOPMethod):
-    """The method for a model with fine feature maps: layers × class map, at two sizes of the image."""
+    """The method for a model with fine feature maps: layers × class map × alike, at two sizes of the image."""
 
     fine: Layer = None
 
@@ -182,7 +185,7 @@ class _LayersAndClassMap(AGOPMethod):
         layers = [named_layer(job.probe.model, layer)[1] for layer in (self.fine, self.layer) if layer is not None]
         classes, has_classes = job.classes, job.probe.output.has_classes
         output = log_odds if has_classes else job.probe.output
-        factors: dict[str, list[Tensor]] = {"layers": [], "class map": []}
+        factors: dict[str, list[Tensor]] = {"layers": [], "class map": [], "alike": []}
         for scale in _SCALES if has_classes else (1,):  # a box or a region is in pixels of the image itself
             parts = split_batch(max(1, job.rows // scale**2), enlarged(job.images, scale), classes)
             try:
@@ -191,12 +194,29 @@ class _LayersAndClassMap(AGOPMethod):
                 if scale == 1:
                     raise
                 break  # a model for images of one size
-            norms = torch.cat([vector_norm(fine.gradients, dim=1) for fine, _ in both])
-            class_map = _scaled(torch.cat([GradCAM().coarse(last) for _, last in both]))
-            class_map = torch.where(class_map.amax(dim=(1, 2), keepdim=True) == 0, 1, class_map) + _FLOOR
-            for name, coarse in {"layers": norms, "class map": class_map.sqrt()}.items():
+            norms = _scaled(torch.cat([vector_norm(fine.gradients, dim=1) for fine, _ in both]))
+            class_map = _floored(torch.cat([GradCAM().coarse(last) for _, last in both])).sqrt()
+            alike = likeness(torch.cat([fine.activations for fine, _ in both]), norms * upsampled(class_map, norms))
+            for name, coarse in {"layers": norms, "class map": class_map, "alike": _floored(alike)}.items():
                 factors[name].append(_scaled(upsampled(coarse, job.images)))
-        return {name: _scaled(torch.stack(maps).prod(dim=0) ** (1 / len(maps))) for name, maps in factors.items()}
+        return {name: _scaled(torch.stack(maps).prod(dim=0) ** (_POWER / len(maps))) for name, maps in factors.items()}
+
+
+def likeness(activations: Tensor, weights: Tensor) -> Tensor:
+    """Cosine (N,h,w) of the activations (N,D,h,w) at each position with their weighted mean direction; 0 if negative.
+
+    Activations are those minus their mean over the image. Features that are alike refine class maps in Wang et al.,
+    "Self-supervised Equivariant Attention Mechanism for Weakly Supervised Semantic Segmentation", 2020.
+    """
+    units = functional.normalize(activations - activations.mean(dim=(2, 3), keepdim=True), dim=1)
+    direction = functional.normalize(torch.einsum("ndhw,nhw->nd", units, weights), dim=1)
+    return torch.einsum("ndhw,nd->nhw", units, direction).relu()
+
+
+def _floored(maps: Tensor) -> Tensor:
+    """Maps with a maximum of 1 and no zeros; 1 everywhere for maps of zeros."""
+    scaled = _scaled(maps)
+    return torch.where(scaled.amax(dim=(1, 2), keepdim=True) == 0, 1, scaled) + _FLOOR
 
 
 def enlarged(images: Tensor, scale: int) -> Tensor:

@@ -172,24 +172,33 @@ def upsampled(maps, size=112):
     return functional.interpolate(torch.stack(maps)[:, None], (size, size), mode="bilinear")[:, 0]
 
 
-def layers_and_class_map(model, images, targets):
-    """The two factors at one size of the images, each with a maximum of 1."""
+def factors_at_one_size(model, images, targets):
+    """The three factors at one size of the images, each with a maximum of 1."""
     parts = layer_gradients(model, images, [1, 2], targets)
     coarse = [(g.mean((1, 2))[:, None, None] * a).sum(0).relu() for _, (a, g) in parts]
     coarse = [(c / c.max() + 1e-6).sqrt() if c.any() else torch.ones_like(c) for c in coarse]
-    return scaled(upsampled([fine[1].norm(dim=0) for fine, _ in parts])), scaled(upsampled(coarse))
+    norms, alike = [fine[1].norm(dim=0) for fine, _ in parts], []
+    for ((activations, _), _), norm, c in zip(parts, norms, coarse, strict=True):
+        sides = norm.shape
+        weights = norm * functional.interpolate(c[None, None], sides, mode="bilinear")[0, 0]
+        centred = (activations - activations.mean(dim=(1, 2), keepdim=True)).flatten(1).T  # a row per position
+        rows = centred / centred.norm(dim=1, keepdim=True)
+        direction = sum(weight * row for weight, row in zip(weights.flatten(), rows, strict=True))
+        values = (rows @ direction / direction.norm()).clamp_min(0).reshape(sides)
+        alike.append(values / values.max() + 1e-6)
+    return [scaled(upsampled(maps)) for maps in (norms, coarse, alike)]
 
 
-def test_photo_network_needs_no_prior_and_its_map_is_layers_times_class_map_at_two_sizes():
+def test_photo_network_needs_no_prior_and_its_map_is_layers_class_map_and_alike_at_two_sizes():
     model, images = photo_network()
     targets = [2, 0, 1]
     maps, factors = agop.explain(model, images, target=targets, factors=True)
-    assert list(factors) == ["layers", "class map"]
+    assert list(factors) == ["layers", "class map", "alike"]
     twice = functional.interpolate(images, (224, 224), mode="bilinear")
-    pairs = zip(*(layers_and_class_map(model, x, targets) for x in (images, twice)), strict=True)
+    pairs = zip(*(factors_at_one_size(model, x, targets) for x in (images, twice)), strict=True)
     for values, (small, large) in zip(factors.values(), pairs, strict=True):
-        torch.testing.assert_close(values, scaled((small * large).sqrt()), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(maps, toned(factors["layers"] * factors["class map"], 0.5))
+        torch.testing.assert_close(values, scaled((small * large) ** (1 / 3)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(maps, toned(torch.stack([*factors.values()]).prod(dim=0), 0.5))
     assert torch.equal(maps, agop.explain(model, images, target=targets))
     for batch_size in (1, 2):
         torch.testing.assert_close(agop.explain(model, images, target=targets, batch_size=batch_size), maps)
@@ -215,8 +224,8 @@ def test_network_for_images_of_one_size_gets_a_map_of_that_size():
         fixed[2].weight.copy_(model[3].weight.repeat_interleave(49, dim=1) / 49)
         fixed[2].bias.copy_(model[3].bias)
     factors = agop.explain(fixed, images, target=[2, 0, 1], factors=True)[1]
-    for values, expected in zip(factors.values(), layers_and_class_map(model, images, [2, 0, 1]), strict=True):
-        torch.testing.assert_close(values, expected, rtol=1e-4, atol=1e-4)
+    for values, expected in zip(factors.values(), factors_at_one_size(model, images, [2, 0, 1]), strict=True):
+        torch.testing.assert_close(values, expected ** (2 / 3), rtol=1e-4, atol=1e-4)
 
 
 def test_without_a_prior_small_feature_maps_raise_and_the_error_names_fit():
