@@ -85,7 +85,8 @@ class Finding:
     `effect` is the mean change of P(class) with its 95 % `interval`, `control` that of the strongest control, and
     `prevalence` the share of the class's images that contain it. `region` (H,W) is None if it has no fixed place.
     `contained` are images of the class with a score of how much they contain it, and `maps` (M,H,W) their maps by
-    agop-weighted. `candidate` has the intervention, `rule` says which images contain it.
+    agop-weighted. `example` is the pair with the median effect: an image before and after (2,C,H,W), and the
+    probabilities of the classes (2,K). `candidate` has the intervention, `rule` says which images contain it.
     """
 
     kind: str
@@ -98,6 +99,7 @@ class Finding:
     sentence: str
     contained: Containing = field(repr=False)
     maps: Tensor = field(repr=False)
+    example: tuple[Tensor, Tensor] = field(repr=False)
     candidate: Candidate = field(repr=False)
     rule: Rule = field(repr=False)
 

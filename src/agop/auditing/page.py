@@ -13,11 +13,12 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor
 
-from agop.auditing.data import diagonals_of
+from agop.auditing.data import class_label, diagonals_of
+from agop.auditing.findings import subject_in_words
 from agop.evaluation.select import COLUMNS
 from agop.images.overlays import Picture, data_uri, heat, pixels, signed_picture
 from agop.io import write_atomically
-from agop.tables import Table
+from agop.tables import Table, counted
 from agop.web import environment, scripts, styles
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MOST_CLASSES = 24
 
 
-# Images that contain a pattern most and least, and the least side of a picture on the page.
-_SHOWN, _SIDE = 6, 112
+# Images that contain a pattern most and least, and the least sides of small and large pictures on the page.
+_SHOWN, _SIDE, _LARGE = 6, 112, 224
 _OUTLINE = (0, 255, 255)
 
 
@@ -54,13 +55,17 @@ def page(audit: Audit) -> str:
     )
 
 
-def _verdict(audit: Audit) -> str:
-    """The answer in one sentence."""
+def _verdict(audit: Audit) -> tuple[str, str]:
+    """The answer in one sentence, and its kind: bad, good or open."""
     if audit.at_chance:
-        return "Nothing was tried: the model is at chance."
-    if len(audit.findings) > 1:
-        return f"{len(audit.findings)} findings: check which are shortcuts."
-    return "1 finding: check whether it is a shortcut." if audit.findings else "No shortcut found."
+        return "Nothing was tried: the model is at chance.", "open"
+    if not audit.findings:
+        return "No shortcut found.", "good"
+    first, *others = audit.findings
+    subject, name = subject_in_words(first.candidate), class_label(audit.class_names[first.class_index])
+    more = f" {counted(len(others), 'more finding')} below." if others else ""
+    effect = f"raises the probability of {name} by {first.effect:.2f} in other images."
+    return f"Possible shortcut: {subject[0].lower()}{subject[1:]} {effect}{more}", "bad"
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:
@@ -78,11 +83,17 @@ def _tried(audit: Audit) -> list[dict[str, Any]]:
 def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]:
     """What a finding's article shows. `own` is False for a finding of the other model, whose prior isn't here."""
     images, contained = finding.ranked, finding.contained
+    both, probabilities = finding.example
     low, high = ([float(end)] * images.shape[1] for end in (images.min(), images.max()))
     pictures = [
         {"uri": _uri(pixels(images[[place]], low, high)[0], finding.region),
          "name": contained.pictures[place], "score": float(contained.scores[place])}
         for place in (*range(_SHOWN), *range(-_SHOWN, 0))
+    ]  # fmt: skip
+    example = [
+        {"uri": _uri(picture, finding.region, _LARGE), "predicted": audit.class_names[int(scores.argmax())],
+         "share": f"{100 * float(scores[finding.class_index]):.0f} %"}
+        for picture, scores in zip(pixels(both, low, high), probabilities, strict=True)
     ]  # fmt: skip
     outlined = None
     if own and audit.prior is not None:
@@ -92,15 +103,16 @@ def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]
         "finding": finding,
         "title": finding.kind.capitalize(),
         "name": audit.class_names[finding.class_index],
+        "example": example,
         "map": outlined,
         "most": pictures[:_SHOWN],
         "least": pictures[_SHOWN:],
     }
 
 
-def _uri(picture: Picture, region: Tensor | None) -> str:
-    """The picture, enlarged to at least 112 pixels with sharp pixels, with the region's outline."""
-    factor = max(1, -(-_SIDE // min(picture.shape[:2])))
+def _uri(picture: Picture, region: Tensor | None, side: int = _SIDE) -> str:
+    """The picture, enlarged to at least this side with sharp pixels, with the region's outline."""
+    factor = max(1, -(-side // min(picture.shape[:2])))
     large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
     if region is not None:
         inside = region.numpy().repeat(factor, axis=0).repeat(factor, axis=1)
