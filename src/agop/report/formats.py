@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agop.registry import Registry
 from agop.report.advice import advice
-from agop.report.claims import FAILS, HOLDS, check, heading, remarks
+from agop.report.claims import FAILS, HOLDS, check, heading, remarks, tally
 from agop.report.folder import is_control
 from agop.report.run import Run, comparisons, headline, image_choices, published
 from agop.report.tables import ScoreCell, ScoreTable, score_tables
@@ -55,7 +55,7 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     for remark in remarks(run) if verbose else ():
         console.print(remark, soft_wrap=True, markup=False)
     console.print("\nIn short", style="bold")
-    for line in advice(run):
+    for line in (*advice(run), *tally(claims)):
         console.print(f"- {line}", soft_wrap=True, markup=False)
 
 

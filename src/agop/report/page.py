@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, heat
 from agop.io import read_bytes
 from agop.report.advice import advice
-from agop.report.claims import Checked, check, heading, remarks
+from agop.report.claims import check, heading, remarks, tally
 from agop.report.folder import CONTROLS, FILES, collected, is_control
 from agop.report.pictures import base64_text, eigenvector_views, gallery_view, selection, training_history
 from agop.report.run import MEANINGS, Place, Run, comparisons, competing, headline, image_choices, marks, published
@@ -51,7 +51,7 @@ def page(run: Run) -> str:
         run=run,
         title=f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
         sentence=_sentence(run),
-        advice=[*advice(run), *_tally(claims)],
+        advice=[*advice(run), *tally(claims)],
         grids=_grids(run),
         gradient=f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})",
         claims=claims,
@@ -180,13 +180,6 @@ def _names(run: Run) -> dict[Place, str]:
         parts = [scenario, background if len(backgrounds) > 1 else "", masks if kinds[scenario, background] > 1 else ""]
         names[scenario, background, masks] = " / ".join(filter(None, parts))
     return names
-
-
-def _tally(claims: list[Checked]) -> list[str]:
-    """How many claims have each verdict, in one sentence; none without claims."""
-    verdicts = Counter(claim.verdict if len(claim.shown) == 1 else "depends on the masks" for claim in claims)
-    listed = ", ".join(f"{verdict} {count}" for verdict, count in sorted(verdicts.items(), key=lambda pair: -pair[1]))
-    return [f"Verdicts on {counted(len(claims), 'claim')}: {listed}."] if claims else []
 
 
 def _scores(run: Run, place: Place) -> dict[str, list[list[float] | None]]:
