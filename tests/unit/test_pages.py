@@ -144,8 +144,16 @@ def test_the_table_of_claims_is_that_of_the_results():
     assert claims_table("xai-tris", "clevr-xai") in (ROOT / "docs/reproduce.md").read_text()
 
 
-def test_readme_is_a_screen_and_a_half():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+def test_readme_is_a_screen_and_a_half_and_no_page_is_longer_than_250_lines():
+    lengths = {name(page): len(page.read_text().splitlines()) for page in PAGES}
+    assert lengths["README.md"] <= 130
+    assert max(lengths.values()) <= 250
+
+
+def test_llms_txt_names_pages_of_the_site():
+    pages = re.findall(r"\((\S+)\.html\)", (ROOT / "docs/llms.txt").read_text())
+    assert len(pages) > 5
+    assert all((ROOT / "docs" / f"{page}.md").exists() for page in pages)
 
 
 if __name__ == "__main__":
