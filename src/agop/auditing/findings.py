@@ -27,6 +27,7 @@ from agop.io import write_atomically
 from agop.prior.agop import AGOP
 from agop.prior.show import place_in_words
 from agop.stats import finite
+from agop.tables import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +257,19 @@ class Audit:
         if self.selection is not None:
             lines += ["Which map to trust:", self.selection.recommendation]
         return "\n".join(lines)
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """The answer in one sentence, and its kind: bad, good or open."""
+        if self.at_chance:
+            return "Nothing was tried: the model is at chance.", "open"
+        if not self.findings:
+            return "No shortcut found.", "good"
+        first, *others = self.findings
+        subject, name = subject_in_words(first.candidate), class_label(self.class_names[first.class_index])
+        more = f" {counted(len(others), 'more finding')} below." if others else ""
+        effect = f"raises the probability of {name} by {first.effect:.2f} in other images."
+        return f"Possible shortcut: {subject[0].lower()}{subject[1:]} {effect}{more}", "bad"
 
     def conclusion(self) -> list[str]:
         """What was tried, and what would have been found."""

@@ -13,12 +13,11 @@ from PIL import Image
 from scipy import ndimage
 from torch import Tensor
 
-from agop.auditing.data import class_label, diagonals_of
-from agop.auditing.findings import subject_in_words
+from agop.auditing.data import diagonals_of
 from agop.evaluation.select import COLUMNS
 from agop.images.overlays import Picture, data_uri, heat, pixels, signed_picture
 from agop.io import write_atomically
-from agop.tables import Table, counted
+from agop.tables import Table
 from agop.web import environment, scripts, styles
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ def page(audit: Audit) -> str:
             styles=styles(__package__, "audit"),
             scripts=scripts(__package__),
             audit=audit,
-            verdict=_verdict(audit),
             tried=_tried(audit),
             findings=[_view(audit, finding) for finding in audit.findings],
             others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
@@ -53,19 +51,6 @@ def page(audit: Audit) -> str:
             selection_columns=COLUMNS,
         )
     )
-
-
-def _verdict(audit: Audit) -> tuple[str, str]:
-    """The answer in one sentence, and its kind: bad, good or open."""
-    if audit.at_chance:
-        return "Nothing was tried: the model is at chance.", "open"
-    if not audit.findings:
-        return "No shortcut found.", "good"
-    first, *others = audit.findings
-    subject, name = subject_in_words(first.candidate), class_label(audit.class_names[first.class_index])
-    more = f" {counted(len(others), 'more finding')} below." if others else ""
-    effect = f"raises the probability of {name} by {first.effect:.2f} in other images."
-    return f"Possible shortcut: {subject[0].lower()}{subject[1:]} {effect}{more}", "bad"
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:

@@ -21,9 +21,10 @@ function drawBars() {
   });
   Plotly.react(chart, traces, chartLayout({
     height: 60 + 23 * known.length, margin: { l: 8, r: 8, t: 6, b: 44 }, bargap: 0.25, barmode: "overlay", showlegend: false,
-    xaxis: axis(`${data.metrics[metric]} on ${chosenPlace.name}`, { type: metric === "milliseconds" ? "log" : "linear" }),
+    xaxis: axis(`${data.metrics[metric]} on ${chosenPlace.name}`, { type: metric === "milliseconds" ? "log" : "linear", exponentformat: "none" }),
     yaxis: { automargin: true, autorange: "reversed", categoryorder: "array", categoryarray: order.map(plain), tickfont: { size: 12 } },
   }), CHART);
+  Plotly.Plots.resize(chart);  // the table of another metric may be narrower
 }
 
 byId("metric").addEventListener("change", () => { showGrid(); drawBars(); });
