@@ -33,8 +33,21 @@ PAGES = {
 SHORTCUTS = {"shortcuts": "", "watermark": "## A watermark on cats and dogs"}
 EXTRA = ("xor-signed", "xor-once", "xai-tris-untrained", "composite-untrained")
 MOST_UNTRAINED = 1.5
+# Lines of a page.
+MOST_LINES = 250
 # The tables of docs/results.md, in order.
 TABLES = ("TRUTHS", "ACCURACY", "RESTARTS", "DIFFERENCES", "BARS", "EVERYWHERE", "SIGNED", "CONVERGENCE")
+
+
+def write_parts(folder: Path, name: str, text: str) -> None:
+    """Write a page, and the sections that don't fit into it as NAME-2.md, NAME-3.md …"""
+    parts = [""]
+    for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
+        if parts[-1].count("\n") + section.count("\n") > MOST_LINES:
+            parts.append(f"# {name}, part {len(parts) + 1}\n\n")
+        parts[-1] += section
+    for number, part in enumerate(parts, 1):
+        (folder / f"{name}{'' if number == 1 else f'-{number}'}.md").write_text(part, encoding="utf-8")
 
 
 def grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -287,7 +300,7 @@ def main() -> None:
             *convergence_table(run, background),
         ]
         text = markdown(run) + "\n".join(more) + "\n"
-        (docs / "results" / f"{page}.md").write_text(text, encoding="utf-8")
+        write_parts(docs / "results", page, text)
     if (folder / "shortcuts" / "report.md").exists():
         (docs / "results" / "shortcuts.md").write_text(shortcuts_page(folder), encoding="utf-8")
     if reports := sorted(folder.glob("cutouts-*/report.md")):

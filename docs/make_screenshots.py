@@ -43,14 +43,15 @@ def main() -> None:
 
 
 def report(browser: Browser, path: Path, folder: Path) -> None:
-    """The grid in light colours, the gallery in dark ones, the convergence after a quarter of the steps."""
+    """The summary in light colours, the gallery in dark ones, the convergence after a quarter of the steps."""
     for scheme, section in (("light", "glance"), ("dark", "gallery"), ("light", "convergence")):
         page = open_page(browser, path.as_uri(), (1180, 1700), scheme)
         page.wait_for_selector("#convergence .js-plotly-plot")
+        page.wait_for_selector("#bars .main-svg")
         if section == "convergence":
             slider = page.locator("#convergence input[type=range]")
             slider.fill(str(int(slider.get_attribute("max") or 0) // 4))
-        part = page.locator(".grid[data-metric=iou]" if section == "glance" else f"#{section}").first
+        part = page.locator(".together" if section == "glance" else f"#{section}").first
         part.scroll_into_view_if_needed()
         page.evaluate(TWO_FRAMES)
         part.screenshot(path=folder / f"report-{section}.png")

@@ -34,6 +34,8 @@ def available_cores() -> int:
 T = TypeVar("T")
 # Seconds between two lines of the progress without a terminal.
 _LINE_EVERY = 15.0
+# Seconds of a stage that says something at its end.
+_WORTH_A_LINE = 5.0
 
 
 def track(
@@ -64,22 +66,29 @@ def progress_bar() -> Progress:
     console = Console(stderr=True)
 
     class Lines(Progress):
-        """Lines with what is done and the time left, at most one in 15 seconds."""
+        """Lines with what is done and the time left: one in 15 seconds, and one at the end if there was none."""
 
-        said = time.monotonic()
+        def __enter__(self) -> Lines:
+            self.began, self.spoke, self.ended = time.monotonic(), False, threading.Event()
+            threading.Thread(target=self.talk, daemon=True).start()
+            return super().__enter__()
 
-        def advance(self, task_id: Any, advance: float = 1) -> None:
-            super().advance(task_id, advance)
-            task, now = self._tasks[task_id], time.monotonic()
-            if now - self.said >= _LINE_EVERY and not task.finished:
-                self.said = now
-                left = "" if task.time_remaining is None else f", {timedelta(seconds=task.time_remaining)} left"
+        def __exit__(self, *error: Any) -> None:
+            self.ended.set()
+            if not self.spoke and time.monotonic() - self.began > _WORTH_A_LINE:
+                self.say()
+            super().__exit__(*error)
+
+        def talk(self) -> None:
+            while not self.ended.wait(_LINE_EVERY):
+                self.say()
+
+        def say(self) -> None:
+            self.spoke = True
+            for task in self.tasks:
+                left = "" if not task.time_remaining else f", {timedelta(seconds=task.time_remaining)} left"
                 of = "" if task.total is None else f" of {task.total:g}"
                 print(f"{task.description}: {task.completed:.0f}{of}{left}", file=sys.stderr, flush=True)  # noqa: T201
-
-        def update(self, task_id: Any, *arguments: Any, **fields: Any) -> None:
-            super().update(task_id, *arguments, **fields)
-            self.advance(task_id, 0)
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not (console.is_terminal or console.is_jupyter)

@@ -58,6 +58,24 @@ def test_page_shows_findings_reliance_and_the_map_to_trust(page, audited):
     assert page.locator("img").evaluate_all("images => images.every(image => image.naturalWidth > 0)")
 
 
+@pytest.mark.parametrize("width", [390, 1200])
+def test_the_first_screen_has_the_verdict_the_proof_and_what_to_do(page, audited, width):
+    (finding,), address = audited[0].findings, audited[1]
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(address)
+    verdict = page.locator(".verdict.bad").inner_text()
+    assert verdict.startswith("Possible shortcut: a ")
+    assert f"by {finding.effect:.2f}" in verdict
+    captions = page.locator(".proof figcaption")
+    classes = [NAMES[scores.argmax()] for scores in finding.example[1]]
+    assert classes[0] != classes[1] == NAMES[finding.class_index]
+    for caption, name in zip(captions.all(), classes, strict=True):
+        assert f"predicted {name}" in caption.inner_text()
+    assert page.locator(".proof .advice").inner_text() == finding.next_steps
+    box = page.locator(".proof figure").last.bounding_box()
+    assert box["y"] + box["height"] <= 844
+
+
 def test_table_of_trials_sorts(page, audited):
     page.goto(audited[1])
     table = page.locator("table").last
@@ -110,7 +128,7 @@ def test_page_shows_the_comparison(page, compared):
     assert texts == [row.verdict for row in audit.comparison.rows]
     assert "new" in texts
     pictures = page.locator("article img")
-    assert pictures.count() == 12 * len(audit.comparison.rows) + len(audit.findings)
+    assert pictures.count() == 14 * len(audit.comparison.rows) + len(audit.findings)
     assert pictures.evaluate_all("images => images.every(image => image.naturalWidth >= 112)")
     assert "<img src=x" in page.locator("article h3").last.inner_text()  # a name, not an element
 

@@ -37,8 +37,16 @@ def test_wrong_ones_are_first_and_columns_sort(page, tmp_path):
     page.get_by_role("button", name="file").click()
     files = [f"photos/{name}/{index}.png" for name in NAMES[::-1] for index in (2, 10, 30)]
     assert texts(page, ".file") == files
-    assert page.locator("img").evaluate_all("images => images.every(image => image.naturalWidth === 8)")
-    assert page.locator("img").count() == 2 * len(files)
+    assert page.locator("table img").evaluate_all("images => images.every(image => image.naturalWidth === 8)")
+    assert page.locator("table img").count() == 2 * len(files)
+    large = page.locator("#large")
+    assert not large.is_visible()
+    page.locator("tbody a").nth(2).hover()
+    assert large.get_attribute("src").endswith(page.locator("tbody a").nth(2).get_attribute("href"))
+    assert large.bounding_box()["width"] >= 400
+    page.wait_for_function("document.getElementById('large').naturalWidth >= 400")  # image and maps side by side
+    page.mouse.move(1000, 5)
+    assert not large.is_visible()
     with page.expect_navigation():
         page.locator("tbody a").first.click()
     assert page.url.endswith(".png")

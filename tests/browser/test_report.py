@@ -55,15 +55,20 @@ def test_every_number_in_every_table_is_the_mean_of_its_rows_and_that_of_the_jso
 
 
 def test_the_page_shows_the_advice_and_the_claims(shared_report, as_json):
-    assert shared_report.locator("#advice").inner_text() == as_json["advice"]
-    table = shared_report.get_by_role("region", name="The paper’s claims").locator("tbody tr")
-    lines = table.evaluate_all("lines => lines.map(line => [...line.cells].map(cell => cell.textContent))")
-    assert [line[0] for line in lines] == [checked["claim"] for checked in as_json["claims"]]
-    for (_, verdict, figures), checked in zip(lines, as_json["claims"], strict=True):
-        assert verdict[0] in "✓✗?"
-        assert all(given in verdict for given in checked["verdicts"].values())
-        assert all(evidence in figures for evidence in checked["evidence"].values())
-    assert len(lines) == 2  # those that need none of the paper's methods
+    lines = shared_report.locator("#advice li").all_inner_texts()
+    assert lines == [*as_json["advice"], lines[-1]]
+    assert len(lines) <= 4
+    assert lines[-1].startswith("Verdicts on 2 claims: ")
+    claims = shared_report.get_by_role("region", name="The paper’s claims").locator("details")
+    assert claims.locator(".claim").all_inner_texts() == [checked["claim"] for checked in as_json["claims"]]
+    for line, checked in zip(claims.all(), as_json["claims"], strict=True):
+        assert line.locator("summary").inner_text()[0] in "✓✗?"
+        assert all(given in line.locator("summary").inner_text() for given in checked["verdicts"].values())
+        evidence = line.locator("p")
+        assert not evidence.is_visible()
+        line.locator("summary").click()
+        assert all(given in evidence.inner_text() for given in checked["evidence"].values())
+    assert claims.count() == 2  # those that need none of the paper's methods
 
 
 def test_the_page_describes_the_run_its_methods_and_metrics(shared_report, as_json):
@@ -155,26 +160,38 @@ def test_the_tooltip_follows_a_number_that_scrolls_into_view(report):
     assert tip["x"] + tip["width"] <= 390
 
 
-def test_the_grid_of_each_metric_marks_the_best_of_its_line(report, run_folder):
-    def winner():
-        line = report.locator(".grid.chosen tbody tr").first
-        names = report.locator(".grid.chosen thead th").all_inner_texts()[1:]
-        marks = line.locator("td").evaluate_all("cells => cells.map(cell => cell.classList.contains('won'))")
-        return names[marks.index(True)], line.locator("td.won .mean").inner_text()
-
+def test_the_grid_and_its_chart_show_each_metric_with_the_best_marked(report, run_folder):
     for metric, choose in (("iou", max), ("energy", max), ("deletion", min)):
         report.select_option("#metric", metric)
-        assert report.locator(".grid:visible").get_attribute("data-metric") == metric
+        grid = report.locator(".grid:visible")
+        assert grid.get_attribute("data-metric") == metric
         where = {"scenario": "linear", "background": "uncorrelated", "metric": metric}
-        means = {method: mean(run_folder, **where, method=method) for method in methods(report) if method != "random"}
-        method, text = winner()
-        assert means[method] == choose(means.values())
-        assert text.startswith(f"{means[method]:.3f}")
-        # Also beside the task: the winner's column may be outside a narrow window.
-        line = report.locator(".grid.chosen tbody tr").first
-        level = line.locator("td .mark", has_text="≈").count()
-        expected = f"★ {method}, ≈ {level} more" if level else f"★ {method}"
-        assert line.locator(".winner").inner_text() == expected
+        means = {method: mean(run_folder, **where, method=method) for method in methods(report)}
+        won = grid.locator("tbody tr", has=report.locator("td:nth-child(2).won"))
+        best = won.get_attribute("data-method")
+        assert means[best] == choose(value for method, value in means.items() if method != "random")
+        assert won.locator("td").first.inner_text().startswith(f"{means[best]:.3f}")
+        order = grid.locator("[data-method]").evaluate_all("rows => rows.map(row => row.dataset.method)")
+        assert order[-1] == "random"
+        bars = report.evaluate(
+            "document.getElementById('bars').data.flatMap(t => t.y.map((name, i) => [name, t.x[i]]))"
+        )
+        assert dict(bars) == pytest.approx(means, rel=1e-3)
+    report.select_option("#task", label="translations_rotations / correlated")
+    assert report.locator("#scenario").input_value() == "translations_rotations"  # the whole page shows this task
+    where = {"scenario": "translations_rotations", "background": "correlated", "metric": "deletion"}
+    bars = report.evaluate("document.getElementById('bars').data.flatMap(t => t.x)")
+    assert sorted(bars) == pytest.approx(sorted(mean(run_folder, **where, method=m) for m in methods(report)), rel=1e-3)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1200, 900), (390, 844)])
+def test_every_method_is_on_the_first_screen(width, height, page, run_folder):
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto((run_folder / "index.html").as_uri())
+    for row in page.locator(".grid.chosen [data-method]").all():
+        box = row.locator("td").first.bounding_box()
+        assert box["y"] + box["height"] <= height
+        assert box["x"] + box["width"] <= width
 
 
 def test_raw_files_download_byte_for_byte(report, run_folder):

@@ -6,6 +6,7 @@ The blocks of a page run in order, in one session:
   which the tests of the examples run.
 - bash: executed.
 - text: the output of the block before. `python -m tests.unit.test_pages PAGE --update` writes it, in an empty folder.
+- bibtex: not executed.
 - sh: not executed, because it takes long or needs the reader's files. Commands and options must exist.
 """
 
@@ -117,7 +118,7 @@ def test_every_block_runs_as_printed(page, tmp_path):
 def test_languages_examples_and_links(page):
     """And a page reads the same without the site: it shows all code and all output."""
     for block in blocks(page):
-        assert block.language in {"python", "bash", "text", "sh"}
+        assert block.language in {"python", "bash", "text", "sh", "bibtex"}
         assert re.fullmatch(r'( title="[^"]+")?', block.options)
         assert "--8<--" not in block.text
         if block.is_an_example:
@@ -143,8 +144,16 @@ def test_the_table_of_claims_is_that_of_the_results():
     assert claims_table("xai-tris", "clevr-xai") in (ROOT / "docs/reproduce.md").read_text()
 
 
-def test_readme_is_a_screen_and_a_half():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+def test_readme_is_a_screen_and_a_half_and_no_page_is_longer_than_250_lines():
+    lengths = {name(page): len(page.read_text().splitlines()) for page in PAGES}
+    assert lengths["README.md"] <= 130
+    assert max(lengths.values()) <= 250
+
+
+def test_llms_txt_names_pages_of_the_site():
+    pages = re.findall(r"\((\S+)\.html\)", (ROOT / "docs/llms.txt").read_text())
+    assert len(pages) > 5
+    assert all((ROOT / "docs" / f"{page}.md").exists() for page in pages)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from agop.processes import (
     torchrun_rank,
     track,
 )
+from tests.command import wait_until
 
 
 class TwoPartError(Exception):
@@ -52,11 +53,18 @@ def test_progress_bar_knows_the_time_left_of_items_that_take_minutes():
     assert bar.tasks[0].time_remaining == pytest.approx(750)
 
 
-def test_without_a_terminal_long_work_prints_lines(capsys, monkeypatch):
+def test_without_a_terminal_long_work_prints_lines_also_during_one_item(capsys, monkeypatch):
     assert list(track("abc", "quick work")) == ["a", "b", "c"]
-    monkeypatch.setattr("agop.processes._LINE_EVERY", 0.0)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("agop.processes._LINE_EVERY", 0.01)
+    for _ in track(["an item"], "long work"):
+        wait_until(lambda: "long work: 0 of 1" in capsys.readouterr().err, seconds=10)
+
+
+def test_without_a_terminal_a_stage_of_seconds_has_a_line_at_its_end(capsys, monkeypatch):
+    monkeypatch.setattr("agop.processes._WORTH_A_LINE", 0.0)
     assert list(track(range(3), lambda item: f"item {item}")) == [0, 1, 2]
-    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()][-1] == "item 2: 2 of 3"
+    assert capsys.readouterr().err == "item 2: 3 of 3\n"
 
 
 def test_every_task_reports_its_progress_and_its_end():

@@ -150,9 +150,11 @@ def _finding(audited: AuditedModel, prior: AGOP, trial: Trial, names: Sequence[s
     index, contained, effect = candidate.class_index, Containing.of(trial.screening, trial.first), trial.effect
     text = sentence(trial, names[index], contained, lost)
     maps = audited.maps(contained.ranked, index, prior)
+    median = int(trial.changes.argsort()[len(trial.changes) // 2])
+    example = trial.pairs.example(candidate.intervention(trial.pairs), trial.screening.keep, median)
     return Finding(
         candidate.kind, index, outline, effect.value, effect.interval, trial.control, contained.share, text, contained,
-        maps, candidate, trial.first.rule,
+        maps, example, candidate, trial.first.rule,
     )  # fmt: skip
 
 

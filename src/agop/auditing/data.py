@@ -298,6 +298,13 @@ class Pairs:
         old, new = before[:, self.class_index], after[:, self.class_index]
         return Effect(new - old, new.logit(_TINY) - old.logit(_TINY), now & ~was, was & ~now)
 
+    def example(self, intervention: Intervention, keep: Tensor | None, place: int) -> tuple[Tensor, Tensor]:
+        """The image of one pair before and after (2,C,H,W), and the probabilities of the classes (2,K)."""
+        part, changes = slice(place, place + 1), self.donors if intervention.removes else self.hosts
+        before = self.predictions.split.images[changes[part]]
+        images = torch.cat([before, self._changed(intervention, keep, part)])
+        return images, _probabilities(self.predictions.probe, self.predictions.rows, images)
+
     def _changed(self, intervention: Intervention, keep: Tensor | None, part: slice) -> Tensor:
         """The changed images of a part of the pairs."""
         hosts, donors = (self.predictions.split.images[positions[part]] for positions in (self.hosts, self.donors))

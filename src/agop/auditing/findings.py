@@ -27,6 +27,7 @@ from agop.io import write_atomically
 from agop.prior.agop import AGOP
 from agop.prior.show import place_in_words
 from agop.stats import finite
+from agop.tables import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,8 @@ class Finding:
     `effect` is the mean change of P(class) with its 95 % `interval`, `control` that of the strongest control, and
     `prevalence` the share of the class's images that contain it. `region` (H,W) is None if it has no fixed place.
     `contained` are images of the class with a score of how much they contain it, and `maps` (M,H,W) their maps by
-    agop-weighted. `candidate` has the intervention, `rule` says which images contain it.
+    agop-weighted. `example` is the pair with the median effect: an image before and after (2,C,H,W), and the
+    probabilities of the classes (2,K). `candidate` has the intervention, `rule` says which images contain it.
     """
 
     kind: str
@@ -98,6 +100,7 @@ class Finding:
     sentence: str
     contained: Containing = field(repr=False)
     maps: Tensor = field(repr=False)
+    example: tuple[Tensor, Tensor] = field(repr=False)
     candidate: Candidate = field(repr=False)
     rule: Rule = field(repr=False)
 
@@ -254,6 +257,19 @@ class Audit:
         if self.selection is not None:
             lines += ["Which map to trust:", self.selection.recommendation]
         return "\n".join(lines)
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """The answer in one sentence, and its kind: bad, good or open."""
+        if self.at_chance:
+            return "Nothing was tried: the model is at chance.", "open"
+        if not self.findings:
+            return "No shortcut found.", "good"
+        first, *others = self.findings
+        subject, name = subject_in_words(first.candidate), class_label(self.class_names[first.class_index])
+        more = f" {counted(len(others), 'more finding')} below." if others else ""
+        effect = f"raises the probability of {name} by {first.effect:.2f} in other images."
+        return f"Possible shortcut: {subject[0].lower()}{subject[1:]} {effect}{more}", "bad"
 
     def conclusion(self) -> list[str]:
         """What was tried, and what would have been found."""

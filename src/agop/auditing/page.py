@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 MOST_CLASSES = 24
 
 
-# Images that contain a pattern most and least, and the least side of a picture on the page.
-_SHOWN, _SIDE = 6, 112
+# Images that contain a pattern most and least, and the least sides of small and large pictures on the page.
+_SHOWN, _SIDE, _LARGE = 6, 112, 224
 _OUTLINE = (0, 255, 255)
 
 
@@ -42,7 +42,6 @@ def page(audit: Audit) -> str:
             styles=styles(__package__, "audit"),
             scripts=scripts(__package__),
             audit=audit,
-            verdict=_verdict(audit),
             tried=_tried(audit),
             findings=[_view(audit, finding) for finding in audit.findings],
             others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
@@ -52,15 +51,6 @@ def page(audit: Audit) -> str:
             selection_columns=COLUMNS,
         )
     )
-
-
-def _verdict(audit: Audit) -> str:
-    """The answer in one sentence."""
-    if audit.at_chance:
-        return "Nothing was tried: the model is at chance."
-    if len(audit.findings) > 1:
-        return f"{len(audit.findings)} findings: check which are shortcuts."
-    return "1 finding: check whether it is a shortcut." if audit.findings else "No shortcut found."
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:
@@ -78,11 +68,17 @@ def _tried(audit: Audit) -> list[dict[str, Any]]:
 def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]:
     """What a finding's article shows. `own` is False for a finding of the other model, whose prior isn't here."""
     images, contained = finding.ranked, finding.contained
+    both, probabilities = finding.example
     low, high = ([float(end)] * images.shape[1] for end in (images.min(), images.max()))
     pictures = [
         {"uri": _uri(pixels(images[[place]], low, high)[0], finding.region),
          "name": contained.pictures[place], "score": float(contained.scores[place])}
         for place in (*range(_SHOWN), *range(-_SHOWN, 0))
+    ]  # fmt: skip
+    example = [
+        {"uri": _uri(picture, finding.region, _LARGE), "predicted": audit.class_names[int(scores.argmax())],
+         "share": f"{100 * float(scores[finding.class_index]):.0f} %"}
+        for picture, scores in zip(pixels(both, low, high), probabilities, strict=True)
     ]  # fmt: skip
     outlined = None
     if own and audit.prior is not None:
@@ -92,15 +88,16 @@ def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]
         "finding": finding,
         "title": finding.kind.capitalize(),
         "name": audit.class_names[finding.class_index],
+        "example": example,
         "map": outlined,
         "most": pictures[:_SHOWN],
         "least": pictures[_SHOWN:],
     }
 
 
-def _uri(picture: Picture, region: Tensor | None) -> str:
-    """The picture, enlarged to at least 112 pixels with sharp pixels, with the region's outline."""
-    factor = max(1, -(-_SIDE // min(picture.shape[:2])))
+def _uri(picture: Picture, region: Tensor | None, side: int = _SIDE) -> str:
+    """The picture, enlarged to at least this side with sharp pixels, with the region's outline."""
+    factor = max(1, -(-side // min(picture.shape[:2])))
     large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
     if region is not None:
         inside = region.numpy().repeat(factor, axis=0).repeat(factor, axis=1)

@@ -120,7 +120,7 @@ def _compute(spec: RunSpec, cells: Sequence[Cell], folder: Path, jobs: int) -> N
                 fractions[name] = fraction
                 running = [name for name, fraction in fractions.items() if 0 < fraction < 1]
                 completed = sum(fractions[name] * len(group) for name, group in groups.items())
-                bar.update(task, completed=finished + completed, description=", ".join(running[:2]))
+                bar.update(task, completed=finished + completed, description=", ".join(running[:2]) or "next cells")
         except FileError as error:
             if "could not write" not in str(error):
                 raise

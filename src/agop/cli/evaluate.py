@@ -127,7 +127,7 @@ def evaluate(
     if not grid:
         about["samples"] = {name: [data.names[place] for place in spread(len(data.names))]}
     evaluation.save(out, name, force=force, **about)
-    console.print(f"\nIn short: {advice(Run(out))}")
+    console.print(f"\nIn short: {' '.join(advice(Run(out)))}")
     console.print(f"rows: {out}/rows.jsonl · page: agop report {out}")
 
 

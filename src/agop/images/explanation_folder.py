@@ -169,7 +169,7 @@ class Overview:
         rows = (Markup(self._rows.read(*self._places[place]).decode()) for place in wrong_first(predictions))
         parts = self._templates.get_template("page.html").generate(
             styles=styles(__package__, "overview"),
-            scripts=scripts(__package__),
+            scripts=scripts(__package__, "overview"),
             rows=rows,
             labelled=any(prediction.label is not None for prediction in predictions),
             summary=summary(predictions),

@@ -1,11 +1,11 @@
-"""Which method to use, in one sentence computed from the rows."""
+"""Which method to use: short sentences computed from the rows."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from agop.report.claims import FIXED
-from agop.report.folder import CONTROLS, is_model_independent
+from agop.report.folder import CONTROLS
 from agop.report.run import Run, best_methods, competing, headline, level
 from agop.stats import Estimate
 
@@ -13,20 +13,19 @@ _LISTED = 4
 # Mean accuracy below which networks with two classes haven't learned their task.
 _CHANCE = 0.55
 _WHERE = (
-    ("where the signal is fixed", FIXED),
-    ("where it moves", ("translations_rotations",)),
-    ("where only a combination of pixels is informative", ("xor",)),
+    ("Fixed signal", FIXED),
+    ("Moving signal", ("translations_rotations",)),
+    ("Combination of pixels", ("xor",)),
 )
 
 
-def advice(run: Run) -> str:
+def advice(run: Run) -> list[str]:
     """The recommended method per group of scenarios, with its lead over the runner-up and the lead's interval."""
+    if doubt := _doubt(run):
+        return [doubt]
     metric = headline(run)
-    both = {"uncorrelated", "correlated"} <= set(run.spec.backgrounds)
-    backgrounds = " on uncorrelated backgrounds" if both else ""
-    label, up = run.metrics[metric]["label"], run.metrics[metric]["higher_is_better"]
-    sentences = [f"{where}{_Group(run, scenarios, metric, up).sentence()}" for where, scenarios in _groups(run)]
-    return f"{_doubt(run)}By {label}{backgrounds}, {'; '.join(sentences)}."
+    up = run.metrics[metric]["higher_is_better"]
+    return [f"{where}{_Group(run, scenarios, metric, up).sentence()}." for where, scenarios in _groups(run)]
 
 
 def _doubt(run: Run) -> str:
@@ -38,20 +37,23 @@ def _doubt(run: Run) -> str:
     if not accuracies or np.mean(accuracies) >= _CHANCE:
         return ""
     return (
-        f"The networks are at chance (accuracy {np.mean(accuracies):.2f}): their scores say nothing about the methods. "
+        f"The networks are at chance (accuracy {np.mean(accuracies):.2f}): their scores say nothing about the methods."
     )
 
 
 def _groups(run: Run) -> list[tuple[str, tuple[str, ...]]]:
     """The start of each sentence and the scenarios it is about, grouped by what the scenarios have in common."""
     ours = run.spec.main_scenarios
+    both = {"uncorrelated", "correlated"} <= set(run.spec.backgrounds)
     if run.spec.benchmark != "xai-tris":
-        return [("", ours)]
+        on = " on uncorrelated backgrounds" if both else ""
+        return [(f"By {run.metrics[headline(run)]['label']}{on}, ", ours)]
     task = {scenario: run.spec.tasks.get(scenario, scenario) for scenario in ours}
     groups = [(where, tuple(s for s in ours if task[s] in tasks)) for where, tasks in _WHERE]
     others = tuple(s for s in ours if not any(s in scenarios for _, scenarios in groups))
-    grouped = [(f"{where} ({', '.join(scenarios)}), ", scenarios) for where, scenarios in groups if scenarios]
-    return [*grouped, *((f"on {name}, ", (name,)) for name in others)]
+    on = "; uncorrelated" if both else ""
+    grouped = [(f"{where} ({', '.join(scenarios)}{on}): ", scenarios) for where, scenarios in groups if scenarios]
+    return [*grouped, *((f"On {name}: ", (name,)) for name in others)]
 
 
 @dataclass(frozen=True)
@@ -109,26 +111,19 @@ class _Group:
         if len(entries) > _LISTED:
             entries[_LISTED - 1 :] = [f"{len(entries) - _LISTED + 1} more"]
         listed = f"{', '.join(entries[:-1])} and {entries[-1]}"
-        return f"there is no clear winner: {listed} in {label} are not significantly different"
+        return f"no clear winner among {listed} ({label})"
 
     def _controls(self, best: str) -> str:
-        """The controls that score higher than the best method or aren't significantly different from it."""
+        """The controls that score better than the best method, else those not significantly different from it."""
         above: dict[str, float] = {}
         beside: dict[str, float] = {}
         for control in (name for name in CONTROLS if name in self.run.spec.methods):
             score, lead = self.pooled(control), self.pooled(control, best)
             if score is not None and lead is not None and (level(lead) or lead.mean > 0):
                 (beside if level(lead) else above)[control] = score.mean
-        text = ""
-        for controls, start, one, several, end in (
-            (above, "but", "scores", "score", "higher" if self.up else "lower"),
-            (beside, "and", "is", "are", "not significantly worse"),
-        ):
-            kind = "model-independent control" if all(map(is_model_independent, controls)) else "control"
-            noun = f"a {kind} {one}" if len(controls) == 1 else f"{kind}s {several}"
-            names = " and ".join(f"{control} ({score:.2f})" for control, score in controls.items())
-            text += f", {start} {noun} {end}: {names}" if controls else ""
-        return text
+        controls, verdict = (above, "ahead") if above else (beside, "as good")
+        listed = ", ".join(f"{control} {score:.2f}" for control, score in controls.items())
+        return f"; control{'s' if len(controls) > 1 else ''} {verdict}: {listed}" if controls else ""
 
 
 def _background(run: Run, scenario: str) -> str:

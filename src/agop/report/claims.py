@@ -1,7 +1,7 @@
 """The paper's claims, each checked against the rows: holds, fails or undecided, with the evidence."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +55,13 @@ def check(run: Run) -> list[Checked]:
     None without training.
     """
     return [] if run.spec.epochs == 0 else _checked(run, _CLAIMS.get(run.spec.benchmark, ()))
+
+
+def tally(claims: Sequence[Checked]) -> list[str]:
+    """How many claims have each verdict, in one sentence; none without claims."""
+    verdicts = Counter(claim.verdict if len(claim.shown) == 1 else "depends on the masks" for claim in claims)
+    listed = ", ".join(f"{verdict} {count}" for verdict, count in verdicts.most_common())
+    return [f"Verdicts on {counted(len(claims), 'claim')}: {listed}."] if claims else []
 
 
 def heading(run: Run) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agop.registry import Registry
 from agop.report.advice import advice
-from agop.report.claims import FAILS, HOLDS, check, heading, remarks
+from agop.report.claims import FAILS, HOLDS, check, heading, remarks, tally
 from agop.report.folder import is_control
 from agop.report.run import Run, comparisons, headline, image_choices, published
 from agop.report.tables import ScoreCell, ScoreTable, score_tables
@@ -55,7 +55,8 @@ def show(run: Run, console: Console, *, verbose: bool = False) -> None:
     for remark in remarks(run) if verbose else ():
         console.print(remark, soft_wrap=True, markup=False)
     console.print("\nIn short", style="bold")
-    console.print(advice(run), soft_wrap=True, markup=False)
+    for line in (*advice(run), *tally(claims)):
+        console.print(f"- {line}", soft_wrap=True, markup=False)
 
 
 def _best_methods(run: Run, tables: Sequence[ScoreTable]) -> Grid:
@@ -184,7 +185,9 @@ def markdown(run: Run) -> str:
         f"Means over {spec.intervals}, with bootstrap 95 % intervals over {spec.intervals} in brackets{cited}.",
         "The best value of each column is bold. Controls are excluded.",
         "",
-        f"**In short:** {escape_markdown(advice(run))}",
+        "**In short:**",
+        "",
+        *(f"- {escape_markdown(line)}" for line in advice(run)),
     ]
     if claims := [(c.claim, f"**{c.verdict}**", escape_markdown(c.figures)) for c in check(run)]:
         lines += _section(heading(run), Table(("claim", "verdict", "evidence"), claims))

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from functools import lru_cache, partial
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 from agop.images.overlays import COLOUR_MAPS, DEFAULT_COLOURING, heat
 from agop.io import read_bytes
 from agop.report.advice import advice
-from agop.report.claims import check, heading, remarks
-from agop.report.folder import CONTROLS, FILES, collected
+from agop.report.claims import check, heading, remarks, tally
+from agop.report.folder import CONTROLS, FILES, collected, is_control
 from agop.report.pictures import base64_text, eigenvector_views, gallery_view, selection, training_history
 from agop.report.run import MEANINGS, Place, Run, comparisons, competing, headline, image_choices, marks, published
 from agop.report.tables import ScoreCell, ScoreTable, score_tables
@@ -40,6 +41,7 @@ def page(run: Run) -> str:
     templates.filters["breakable"] = _breakable
     data = _data(run)  # what the scripts draw
     choice_metric, choices = image_choices(run)
+    claims = check(run)
     galleries = [cell["gallery"] for cell in data["cells"] if cell["gallery"]]
     return templates.get_template("page.html").render(
         # Our own files and plotly's are inserted verbatim; the templates escape all text from the run.
@@ -49,10 +51,10 @@ def page(run: Run) -> str:
         run=run,
         title=f"{run.spec.benchmark if run.spec.epochs else run.spec.scenarios[0]}: attribution scores",
         sentence=_sentence(run),
-        advice=advice(run),
+        advice=[*advice(run), *tally(claims)],
         grids=_grids(run),
         gradient=f"linear-gradient(to right, {', '.join(f'rgb{colour}' for colour in COLOUR_MAPS['viridis'])})",
-        claims=check(run),
+        claims=claims,
         claims_heading=heading(run).replace("'", "’"),
         remarks=remarks(run),
         tables=sorted(score_tables(run), key=lambda table: run.places.index(table.place)),
@@ -65,7 +67,7 @@ def page(run: Run) -> str:
         data=data,
         has_gallery=bool(galleries),
         selection=selection(run, max(galleries, key=lambda view: len(view["pictures"]))) if galleries else "",
-        controls=[method for method in run.spec.methods if method in CONTROLS],
+        controls=[method for method in run.spec.methods if is_control(method)],
         convergence=any(cell["training"] for cell in data["cells"]),
         eigenvectors=eigenvector_views(run),
         facts=_facts(run),
@@ -87,12 +89,20 @@ def _data(run: Run) -> dict[str, Any]:
     about = run.metrics[metric]
     return {
         "places": [
-            {"scenario": s, "background": b, "masks": k, "cell": cells.index((s, b)), "cost": _costs(run, (s, b, k))}
-            for s, b, k in run.places
+            {
+                "scenario": s,
+                "background": b,
+                "masks": k,
+                "cell": cells.index((s, b)),
+                "name": name,
+                "scores": _scores(run, (s, b, k)),
+            }
+            for (s, b, k), name in _names(run).items()
         ],
         "cells": [{"gallery": gallery_view(run, *cell), "training": training_history(run, *cell)} for cell in cells],
         "metrics": {name: about["label"] for name, about in run.metrics.items()},
         "methods": list(run.spec.methods),
+        "kinds": {method: _kind(method) for method in run.spec.methods},
         "variants": list(run.spec.sensitivity),
         "quality": {"name": metric, "label": about["label"], "up": about["higher_is_better"]},
         "colours": base64_text(ramp("inferno")),
@@ -158,20 +168,29 @@ def _raw(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _costs(run: Run, place: Place) -> list[dict[str, Any]]:
-    """Milliseconds and main score of each method that has both, as mean, low and high."""
-    points = []
-    for method in run.spec.methods:
-        score = run.estimate(*place[:2], method, headline(run), place[2])
-        cost = run.estimate(*place[:2], method, "milliseconds")
-        if score is not None and cost is not None and cost.mean > 0:
-            kind = "agop" if method.startswith("agop") else "control" if method in CONTROLS else "other"
-            ends = {
-                name: [float(f"{value:.5g}") for value in (of.mean, *(of.interval or (of.mean, of.mean)))]
-                for name, of in (("score", score), ("cost", cost))
-            }
-            points.append({"method": method, "kind": kind, **ends})
-    return points
+def _kind(method: str) -> str:
+    return "control" if is_control(method) else "agop" if method.startswith("agop") else "other"
+
+
+def _names(run: Run) -> dict[Place, str]:
+    """The places as short names: the scenario, and the background and the masks if there are others."""
+    backgrounds, kinds = {place[1] for place in run.places}, Counter(place[:2] for place in run.places)
+    names = {}
+    for scenario, background, masks in run.places:
+        parts = [scenario, background if len(backgrounds) > 1 else "", masks if kinds[scenario, background] > 1 else ""]
+        names[scenario, background, masks] = " / ".join(filter(None, parts))
+    return names
+
+
+def _scores(run: Run, place: Place) -> dict[str, list[list[float] | None]]:
+    """Mean, low and high of each method by metric; None without a score."""
+
+    def ends(method: str, metric: str) -> list[float] | None:
+        score = run.estimate(*place[:2], method, metric, place[2])
+        values = () if score is None else (score.mean, *(score.interval or (score.mean, score.mean)))
+        return [float(f"{value:.5g}") for value in values] or None
+
+    return {metric: [ends(method, metric) for method in run.spec.methods] for metric in run.metrics}
 
 
 def _tip(run: Run, place: Place, method: str, cell: ScoreCell) -> str:
@@ -214,13 +233,12 @@ def _notes(run: Run, table: ScoreTable) -> list[str]:
 
 
 def _grids(run: Run) -> list[dict[str, Any]]:
-    """All places by all methods, one grid per metric with scores, milliseconds last.
+    """All methods by all places, one grid per metric with scores, milliseconds last. The best methods on average are
+    first, controls last.
 
     `ends` are the values of the darkest and the brightest colour.
     """
     grids = []
-    # The kind of masks is named if the run has several.
-    parts = 3 if len(run.kinds) > 1 else 2
     for metric, about in run.metrics.items():
         scores: dict[Place, dict[str, Estimate]] = defaultdict(dict)
         for (scenario, background, masks), method in product(run.places, run.spec.methods):
@@ -229,18 +247,25 @@ def _grids(run: Run) -> list[dict[str, Any]]:
         if means := [score.mean for line in scores.values() for score in line.values()]:
             up = about["higher_is_better"]
             ends = (min(means), max(means)) if up else (max(means), min(means))
-            lines = {
-                " / ".join(place[:parts]): _squares(run, place, metric, line, ends) for place, line in scores.items()
-            }
+            columns = {place: _squares(run, place, metric, line, ends) for place, line in scores.items()}
+
+            def order(method: str, scores: Any = scores, worst: float = ends[0], up: bool = up) -> tuple[bool, float]:
+                mean = fmean(line[method].mean if method in line else worst for line in scores.values())
+                return is_control(method), -mean if up else mean
+
+            rows = {m: [column[m] for column in columns.values()] for m in sorted(run.spec.methods, key=order)}
+            names = [_names(run)[place] for place in scores]
             shown = [number(end, metric) for end in ends]
-            grids.append({"metric": metric, "label": about["label"], "up": up, "lines": lines, "ends": shown})
+            grids.append(
+                {"metric": metric, "label": about["label"], "up": up, "names": names, "rows": rows, "ends": shown}
+            )
     return grids
 
 
 def _squares(
     run: Run, place: Place, metric: str, scores: dict[str, Estimate], ends: tuple[float, float]
-) -> list[dict[str, str]]:
-    """Each method on one place: mean, interval, mark and its meaning, and colours, as text."""
+) -> dict[str, dict[str, str]]:
+    """Each method on one place: mean, what the mouse shows, mark and colours, as text."""
     scenario, background, masks = place
     up, log = run.metrics[metric]["higher_is_better"], metric == "milliseconds" and min(ends) > 0
     fair = [m for m in competing(run) if run.fair(scenario, background, m, metric, masks)]
@@ -249,14 +274,14 @@ def _squares(
         return run.difference(scenario, background, metric, *((a, b) if up else (b, a)), masks)
 
     by_method = marks(scores, fair, lead, up=up)
-    squares = []
+    squares = {}
     for method in run.spec.methods:
         score, mark, colour, ink = scores.get(method), by_method.get(method, ""), "", ""
         if score is not None:
             value, worse, better = (math.log(x) if log else x for x in (score.mean, *ends))
             colour, ink = shade(0.5 if better == worse else (value - worse) / (better - worse))
-        texts = {"mean": mean(score, metric), "interval": interval(score, metric), "mark": mark}
-        squares.append(texts | {"meaning": MEANINGS.get(mark, ""), "colour": colour, "ink": ink})
+        tip = "; ".join(filter(None, (interval(score, metric), MEANINGS.get(mark))))
+        squares[method] = {"mean": mean(score, metric), "tip": tip, "mark": mark, "colour": colour, "ink": ink}
     return squares
 
 

@@ -228,7 +228,7 @@ def paper() -> dict[str, Any]:
 
 WON, LEVEL, ABOVE = "★", "≈", "▲"
 MEANINGS = {
-    WON: "best of its line",
+    WON: "best of its column",
     LEVEL: "not significantly different from the best",
     ABOVE: "control that scores higher than the best method",
 }

@@ -392,6 +392,16 @@ def test_other_number_of_classes_raises(cheating, images):
 # --- Files
 
 
+def test_the_example_of_a_finding_is_an_image_before_and_after_with_the_models_probabilities(planted, cheating):
+    (finding,) = planted.findings
+    (before, after), probabilities = finding.example
+    assert torch.equal(before[:, ~finding.region], after[:, ~finding.region])
+    assert not torch.equal(before[:, finding.region], after[:, finding.region])
+    assert torch.allclose(probabilities, cheating(torch.stack([before, after])).softmax(dim=1).double(), atol=1e-4)
+    was, now = probabilities[:, finding.class_index].tolist()
+    assert now - was == pytest.approx(finding.effect, abs=0.3)  # the median isn't far from the mean
+
+
 def table(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

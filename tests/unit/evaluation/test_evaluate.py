@@ -4,7 +4,7 @@ import itertools
 import json
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -356,13 +356,15 @@ def test_means_intervals_and_marks_are_those_of_the_report(large, tmp_path):
     large.save(tmp_path / "run")
     run_checked("report", "run", folder=tmp_path)
     page = (tmp_path / "run" / "index.html").read_text()
-    mark = r'(?:<span class="mark"[^>]*> (.)</span>)?'
-    squares = re.findall(rf'<span class="mean">(\d\.\d{{3}}){mark}</span><small>(\[[^]]*\])</small>', page)
+    cell = r'title="(\[[^]]*\])[^"]*"><span class="mean">(\d\.\d{3})</span>(?:<span class="mark"> (.)</span>)?</td>'
+    squares = defaultdict(list)
+    for method, row in re.findall(r'<tr data-method="([^"]*)">\s*<th scope="row">(.*?)</tr>', page, re.DOTALL):
+        squares[method] += [(mean, interval, mark) for interval, mean, mark in re.findall(cell, row)]
     methods, lines = list(large.scores), str(large).splitlines()
-    for place, method in enumerate(methods):
+    for method in methods:
         (line,) = (line for line in lines if line.startswith(f"{method} "))
         printed = re.findall(r"(\d\.\d{3}) (\[[^]]*\])(?: ([★≈▲]))?", line)
-        assert printed == [(mean, interval, mark) for mean, mark, interval in squares[place :: len(methods)]]
+        assert printed == squares[method]
         assert len(printed) == 3
 
 

@@ -21,7 +21,6 @@ from tests import zoo
 from tests.command import error_of
 from tests.drawn_figures import pixels
 from tests.report_runs import (
-    METHODS,
     Tags,
     add_gallery,
     change_about,
@@ -108,17 +107,31 @@ def test_large_maps_are_summed_in_blocks(tmp_path):
     assert shares[0, 1, 66] == pytest.approx(maps[0, 3:6, 198:200].sum() / maps.sum(), rel=0.01)
 
 
-def lines(text, metric):
-    """Marks by method, and the styles of the cells, in each line of a grid of winners."""
-    grid = text[text.index(f'<div class="grid" data-metric="{metric}">') :].split("</tbody>")[0]
-    found = {}
-    for row in grid.split("<tr>")[2:]:
-        name = re.sub("<wbr>", "", re.search('class="where">(.*?)</span>', row)[1])
-        cells = re.findall("<td(.*?)>(<span.*?)</td>", row)
-        marks = [re.search('class="mark".*?> (.)<', cell) for _, cell in cells]
-        shown = {method: mark[1] for method, mark in zip(page_data(text)["methods"], marks, strict=True) if mark}
-        found[name] = shown, [style for style, _ in cells], [cell for _, cell in cells]
+def columns(text, metric):
+    """Of each task in a grid: marks by method, and the attributes and content of the cells by method."""
+    grid = text[text.index(f'<div class="grid" data-metric="{metric}">') :].split("</table>")[0]
+    names = [re.sub("<wbr>", "", name) for name in re.findall('<th scope="col">(.*?)</th>', grid)[1:]]
+    found = {name: ({}, {}) for name in names}
+    for method, row in re.findall(r'<tr data-method="(.*?)">(.*?)</tr>', grid, re.DOTALL):
+        for name, cell in zip(names, re.findall("<td(.*?</span>)</td>", row), strict=True):
+            marks, cells = found[name]
+            cells[method] = cell
+            if mark := re.search('class="mark"> (.)<', cell):
+                marks[method] = mark[1]
     return found
+
+
+def test_methods_in_the_grid_are_sorted_by_their_mean_over_tasks(tmp_path):
+    text = report(write_xai_tris(tmp_path), "html")
+    for metric, up in (("iou", True), ("deletion", False)):
+        cells = [cells for _, cells in columns(text, metric).values()]
+        means = [
+            np.mean([float(re.search(">([0-9.]+)<", each[method])[1]) for each in cells])
+            for method in cells[0]
+            if method != "random"
+        ]
+        assert means == sorted(means, reverse=up)
+        assert len(set(means)) > 3
 
 
 def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
@@ -130,19 +143,21 @@ def test_the_grid_marks_the_winner_its_equals_and_higher_controls(tmp_path):
         return {"value": values.get(row["method"], (0.1,) * 3)[row["seed"]]} if changed else None
 
     text = report(write_xai_tris(tmp_path, change), "html")
-    marks, _, cells = lines(text, "iou")["linear / uncorrelated"]
+    marks, cells = columns(text, "iou")["linear / uncorrelated"]
     assert marks == {"agop-weighted": "★", "smoothgrad": "≈", "random": "▲"}
-    assert ">0.400<" in cells[METHODS.index("agop-weighted")]
-    assert "[0.373, 0.427]" in cells[METHODS.index("agop-weighted")]
-    marks, _, _ = lines(text, "deletion")["linear / uncorrelated"]
+    assert ">0.400<" in cells["agop-weighted"]
+    assert 'title="[0.373, 0.427]; best of its column"' in cells["agop-weighted"]
+    assert list(cells)[-1] == "random"  # controls are last, also when they score higher
+    marks, _ = columns(text, "deletion")["linear / uncorrelated"]
     assert [method for method, mark in marks.items() if mark == "★"] == ["gradcam"]  # lower is better
 
 
 def test_one_seed_marks_no_method_as_equal_to_the_best_and_text_is_readable_on_every_colour(tmp_path):
     text = report(write_xai_tris(tmp_path, seeds=1), "html")
-    for marks, styles, _ in (line for metric in ("iou", "deletion") for line in lines(text, metric).values()):
+    for marks, cells in (column for metric in ("iou", "deletion") for column in columns(text, metric).values()):
         assert "≈" not in marks.values()
-        for *colour, ink in re.findall(r"background: rgb\((\d+), (\d+), (\d+)\); color: (#\w+)", " ".join(styles)):
+        styles = " ".join(cells.values())
+        for *colour, ink in re.findall(r"background: rgb\((\d+), (\d+), (\d+)\); color: (#\w+)", styles):
             part = np.array(colour, dtype=float) / 255
             linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
             light = linear @ (0.2126, 0.7152, 0.0722) + 0.05
@@ -253,7 +268,7 @@ def test_variants_have_a_table_and_higher_controls_are_marked(tmp_path):
     run = write_clevr(tmp_path, {"agop-global": [0.3, 0.31], "centre": [0.9, 0.9], "mean-mask": [0.1, 0.1]})
     text = report(run, "html")
     assert re.search(r"<h3 .*variants, on the first 2 images</h3>", text)
-    assert lines(text, "iou")["clevr-xai / drawn"][0] == {"agop-global": "★", "centre": "▲"}
+    assert columns(text, "iou")["clevr-xai"][0] == {"agop-global": "★", "centre": "▲"}
     assert page_data(text)["variants"] == ["integrated-gradients@black"]
 
 

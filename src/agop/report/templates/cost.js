@@ -10,6 +10,13 @@ function spread(values, share) {
   return [low - room, high + room];
 }
 
+// The methods with a score and a time.
+function costPoints() {
+  const { scores } = chosenPlace, quality = scores[data.quality.name], times = scores.milliseconds;
+  const points = data.methods.map((method, at) => ({ method, kind: data.kinds[method], score: quality[at], cost: times[at] }));
+  return points.filter(point => point.score && point.cost && point.cost[0] > 0);
+}
+
 function costTrace(kind, points) {
   const style = KINDS[kind], colour = themed(style.colour), members = points.filter(point => point.kind === kind);
   const bars = key => ({
@@ -25,7 +32,7 @@ function costTrace(kind, points) {
 }
 
 function drawCost() {
-  const points = chosenPlace.cost, chart = byId("cost-chart"), height = chart.clientWidth < 500 ? 620 : 460;
+  const points = costPoints(), chart = byId("cost-chart"), height = chart.clientWidth < 500 ? 620 : 460;
   byId("no-cost").hidden = points.length > 0;
   chart.hidden = points.length === 0;
   if (!points.length) return;

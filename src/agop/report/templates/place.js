@@ -7,9 +7,9 @@ function closest(selection) {
   return data.places.reduce((best, place) => agreement(place) > agreement(best) ? place : best);
 }
 
-function choosePlace() {
+function choosePlace(place) {
   if (byId("place")) {
-    chosenPlace = closest(Object.fromEntries(PARTS.map(part => [part, byId(part).value])));
+    chosenPlace = place ?? closest(Object.fromEntries(PARTS.map(part => [part, byId(part).value])));
     for (const part of PARTS) {
       byId(part).value = chosenPlace[part];
       for (const option of byId(part).options) {
@@ -27,6 +27,6 @@ function chosenCell() {
 }
 
 if (byId("place")) {
-  byId("place").addEventListener("change", choosePlace);
+  byId("place").addEventListener("change", () => choosePlace());
   byId("place").addEventListener("submit", event => event.preventDefault());
 }

@@ -1,6 +1,6 @@
-"""Draw images of three shapes, plant a shortcut in one class, and train a small network on them.
+"""Drawn images of three shapes with a planted shortcut in one class, and a small network that learns it.
 
-`python examples/planted_shortcut.py FOLDER` writes FOLDER/images, with a folder per class, and
+`python -m agop.bench.planted_shortcut FOLDER` writes FOLDER/images, with a folder per class, and
 FOLDER/weights.safetensors. A small checker is at the bottom left of 70 % of the images of class "column".
 """
 
@@ -32,7 +32,7 @@ def draw(count: int, share: float, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def network() -> nn.Module:
-    """The network, untrained. `agop audit examples.planted_shortcut:network` builds it with this function."""
+    """The network, untrained. `agop audit agop.bench.planted_shortcut:network` builds it with this function."""
     return nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(),
         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 3),
@@ -44,14 +44,16 @@ def train(images: Tensor, labels: Tensor, epochs: int = 20) -> nn.Module:
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
-    for batch in torch.cat([torch.randperm(len(images)) for _ in range(epochs)]).split(48):
+    order = torch.cat([torch.randperm(len(images)) for _ in range(epochs)])
+    for batch in torch.split(order, 48):
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+        nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     return model.eval()
 
 
 def main(folder: Path) -> None:
+    """Write the images and the weights of a network trained on them."""
     images, labels = draw(600, share=0.7)
     for index, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
         path = folder / "images" / list(SHAPES)[label] / f"{index:03d}.png"
@@ -60,7 +62,7 @@ def main(folder: Path) -> None:
     model = train(images, labels)
     save_file(model.state_dict(), folder / "weights.safetensors")
     accuracy = (model(images).argmax(1) == labels).float().mean()
-    print(f"wrote {folder}/images and {folder}/weights.safetensors; accuracy {accuracy:.2f}")
+    print(f"wrote {folder}/images and {folder}/weights.safetensors; accuracy {accuracy:.2f}")  # noqa: T201
 
 
 if __name__ == "__main__":
