@@ -1,7 +1,7 @@
 """audit(): sample → candidates → screened once → refined → tested on the other half → findings."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +16,7 @@ from agop.auditing.interventions import Remove
 from agop.auditing.regions import ends_of, overlap
 from agop.auditing.reliance import Reliance
 from agop.auditing.search import Search, SearchResult
+from agop.auditing.subgroups import names_of, subgroups
 from agop.auditing.tests import Screening, Trial, trial_on, without_absences
 from agop.auditing.thresholds import THRESHOLDS
 from agop.errors import InputError
@@ -35,6 +36,7 @@ def audit(
     *,
     against: nn.Module | None = None,
     class_names: Sequence[str] = (),
+    groups: Mapping[str, str] | Sequence[Any] | None = None,
     per_class: int | None = None,
     batch_size: int | None = None,
     progress: bool = True,
@@ -52,6 +54,8 @@ def audit(
         against: Another model of the same classes. It is searched as well, and what is found in either model is tested
             on both.
         class_names: Names of the classes, for sentences; by default those of the prior.
+        groups: What else is known of each image, such as its camera: a sequence in the order of the images, or a
+            mapping from their paths. Whether the model decides by it is tested as well.
         per_class: Images of each class that are kept, at most; by default 200 to 600, the more the faster the model.
         batch_size: Images per pass.
         progress: Show progress bars.
@@ -75,6 +79,7 @@ def audit(
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
     notes = _notes(sample, names)
+    known = None if groups is None else names_of(groups, sample.pictures)
     with ExitStack() as stack:
         audited = stack.enter_context(AuditedModel.of(model, sample, batch_size))
         other = None if against is None else stack.enter_context(AuditedModel.of(against, sample, batch_size))
@@ -84,6 +89,7 @@ def audit(
         if other is not None and (problem := _chance(other, sample, "the other model", "nothing was compared")):
             notes, other = (problem, *notes), None
         examined = examine(audited, sample, prior, names, seed, progress=progress)
+        decisive = subgroups(audited, known, names, seed) if known else ()
         comparison = None
         if other is not None:
             second = examine(other, sample, None, names, seed, progress=progress)
@@ -112,6 +118,8 @@ def audit(
         comparison=comparison,
         selection=selection,
         reliance=Reliance.of(audited.model, priors, names),
+        subgroups=decisive,
+        groups=known or {},
         fingerprint=fingerprint(model),
         per_class=per_class,
         seed=seed,

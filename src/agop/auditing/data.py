@@ -318,7 +318,7 @@ def draw_evenly(positions: Tensor, count: int, generator: torch.Generator) -> Te
 class Stage(IntEnum):
     """The stages of an audit that draw images, each with a generator of its own."""
 
-    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR = range(8)
+    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR, GROUPS = range(9)
 
 
 def generator_for(seed: int, class_index: int, stage: Stage) -> torch.Generator:

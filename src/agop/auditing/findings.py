@@ -7,9 +7,10 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save as to_safetensors
@@ -27,6 +28,9 @@ from agop.io import write_atomically
 from agop.prior.agop import AGOP
 from agop.prior.show import place_in_words
 from agop.stats import finite
+
+if TYPE_CHECKING:
+    from agop.auditing.subgroups import Subgroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,16 +146,16 @@ def sentence(trial: Trial, name: str, contained: Containing, lost: float | None 
     having, lacking = (  # NaN without images
         float(contained.recognised[part].double().mean()) for part in (contained.contains, ~contained.contains)
     )
-    others = "" if math.isnan(lacking) else f" and {_percent(lacking)} of the others"
+    others = "" if math.isnan(lacking) else f" and {percent(lacking)} of the others"
     # Images with and without it would show the difference.
     doubt = " Nearly all images of the class have it and nearly no others: is it a part of the object?"
-    without = "" if lost is None else f" With it removed, {_percent(lost)} are no longer recognised."
+    without = "" if lost is None else f" With it removed, {percent(lost)} are no longer recognised."
     return (
         f"{subject} {verb} {class_label(name)}: {pasted} {len(trial.changes):,} other images it turns "
-        f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
+        f"{percent(trial.turned)} into {name} (from {trial.control_images}: {percent(trial.control_turned)}) and "
         f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
         f"{trial.control:.2f}). "
-        f"{_percent(contained.share)} of the {name} images contain it; {_percent(having)} of these{others} are "
+        f"{percent(contained.share)} of the {name} images contain it; {percent(having)} of these{others} are "
         f"recognised.{without}{doubt if trial.candidate.shared else ''}"
     )
 
@@ -167,7 +171,8 @@ def subject_in_words(candidate: Candidate) -> str:
     return _PROPERTIES[candidate.kind]
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in words."""
     return f"{100 * share:.0f} %"
 
 
@@ -222,8 +227,8 @@ class Audit:
 
     `notes` says what was skipped and why, `close` what more images may decide. `detectable` is the effect beyond the
     controls from which a shortcut would have been found in four of five cases, NaN if nothing was tried. `comparison`
-    is that with another model. `reliance` is what the model looks at, `selection` compares methods; both are None for a
-    model at chance.
+    is that with another model. `subgroups` are those of the known `groups` by which it decides. `reliance` is what the
+    model looks at, `selection` compares methods; both are None for a model at chance.
     """
 
     findings: tuple[Finding, ...]
@@ -242,11 +247,18 @@ class Audit:
     fingerprint: dict[str, str] | None = field(default=None, repr=False)
     per_class: int | None = None
     seed: int = 0
+    subgroups: tuple[Subgroup, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence per finding, and per known group that decides."""
+        return [finding.sentence for finding in self.findings] + [subgroup.sentence for subgroup in self.subgroups]
 
     def summary(self) -> str:
         """Text for a terminal: the findings, or what was tried without one."""
         lines = [*self.notes, f"accuracy {100 * self.accuracy:.1f} % on {self.images:,} images"]
-        lines += [f"{place}. {finding.sentence}" for place, finding in enumerate(self.findings, 1)]
+        lines += [f"{place}. {sentence}" for place, sentence in enumerate(self.sentences, 1)]
         lines += self.conclusion()
         lines += [] if self.comparison is None else self.comparison.lines
         if self.reliance is not None:
@@ -265,7 +277,7 @@ class Audit:
             f"An effect of {self.detectable:.2f} beyond the controls, in half of a class's images, would have been "
             "found in 4 of 5 cases."
         )
-        return [*([] if self.findings else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
+        return [*([] if self.sentences else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as JSON values."""
@@ -279,6 +291,7 @@ class Audit:
             "notes": list(self.notes),
             "close": list(self.close),
             "findings": [finding.to_dict() for finding in self.findings],
+            "subgroups": [subgroup.to_dict() for subgroup in self.subgroups],
             "tried": list(self.table),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),
             "reliance": None if self.reliance is None else self.reliance.to_dict(),

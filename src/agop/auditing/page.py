@@ -58,9 +58,9 @@ def _verdict(audit: Audit) -> str:
     """The answer in one sentence."""
     if audit.at_chance:
         return "Nothing was tried: the model is at chance."
-    if len(audit.findings) > 1:
-        return f"{len(audit.findings)} findings: check which are shortcuts."
-    return "1 finding: check whether it is a shortcut." if audit.findings else "No shortcut found."
+    if (count := len(audit.sentences)) > 1:
+        return f"{count} findings: check which are shortcuts."
+    return "1 finding: check whether it is a shortcut." if count else "No shortcut found."
 
 
 def _tried(audit: Audit) -> list[dict[str, Any]]:
