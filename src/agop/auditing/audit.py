@@ -18,7 +18,7 @@ from agop.auditing.reliance import Reliance
 from agop.auditing.search import Search, SearchResult
 from agop.auditing.subgroups import names_of, subgroups
 from agop.auditing.tests import Screening, Trial, trial_on, without_absences
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_OF_A_CLASS, TEST_PAIRS, THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
 from agop.explanation import check_type
@@ -74,8 +74,8 @@ def audit(
         >>> print(result.summary())
     """
     check_type(prior)
-    if per_class is not None and per_class < THRESHOLDS.images_of_a_class:
-        raise InputError(f"per_class is {per_class}: give at least {THRESHOLDS.images_of_a_class}")
+    if per_class is not None and per_class < IMAGES_OF_A_CLASS:
+        raise InputError(f"per_class is {per_class}: give at least {IMAGES_OF_A_CLASS}")
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
     notes = _notes(sample, names)
@@ -104,7 +104,7 @@ def audit(
     )
     # Images that are pasted into others, of the smallest class, if half of its images contain a pattern.
     sizes = [int((sample.labels == index).sum()) for index in sample.audited]
-    donors = min(min(size // 4, (count - size) // 2, THRESHOLDS.test_pairs) for size in sizes)
+    donors = min(min(size // 4, (count - size) // 2, TEST_PAIRS) for size in sizes)
     return Audit(
         tuple(finding for _, finding in examined.findings),
         _table(examined.result, names),
@@ -173,7 +173,7 @@ def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str,
 
 def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
     """What can't be judged: classes with too few images, and classes beside too few images of others."""
-    enough = THRESHOLDS.images_of_a_class
+    enough = IMAGES_OF_A_CLASS
     notes = [
         f"{class_label(names[index])} was skipped: it has {count} images, an audit needs {enough}"
         for index, count in sample.skipped.items()
@@ -277,7 +277,7 @@ def _is_among(finding: Finding, examined: Examined) -> bool:
         if finding.kind != PATCH and (other.kind, other.class_index) == (finding.kind, finding.class_index):
             if finding.region is None or other.region is None:
                 return True
-            if overlap(other.region, finding.region) > THRESHOLDS.same_region:
+            if overlap(other.region, finding.region) > THRESHOLDS.negligible:
                 return True
     return False
 

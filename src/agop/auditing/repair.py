@@ -27,7 +27,7 @@ from agop.auditing.data import (
 from agop.auditing.findings import Audit, Compared, Finding
 from agop.auditing.interventions import TransplantElsewhere
 from agop.auditing.tests import Screening, screen, trial_on
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import TEST_HOSTS, TEST_PAIRS
 from agop.errors import InputError, LayerError
 from agop.model.layers import named_layer
 from agop.model.probe import Probe, captured
@@ -168,7 +168,7 @@ def versions(predictions: Predictions, finding: Finding, seed: int) -> tuple[Scr
     """All images without and with a finding, as functions from a slice of the images to the changed images."""
     candidate, images = finding.candidate, predictions.split.images
     generator = generator_for(seed, candidate.class_index, Stage.REPAIR)
-    screening = screen(predictions, candidate, THRESHOLDS.test_hosts, generator, finding.rule)
+    screening = screen(predictions, candidate, TEST_HOSTS, generator, finding.rule)
     every, made = torch.arange(len(images)), list[Any]()
     for donors in (screening.members[~screening.contains], screening.carriers):
         drawn = draw_evenly(donors, len(images), generator)
@@ -270,7 +270,7 @@ def _verified(models: tuple[AuditedModel, AuditedModel], finding: Finding, audit
     """What became of a finding on the images that test it, and accuracies: before and after, without and with it."""
     second, generator = models[0].second, generator_for(audit.seed, finding.class_index, Stage.TEST)
     screening, made = versions(second, finding, audit.seed)
-    pairs = second.pairs(finding.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
+    pairs = second.pairs(finding.class_index, screening.carriers, TEST_PAIRS, generator)
     trial = trial_on(pairs, screening, screening, 1.0, generator)
     labels = second.split.labels
     right = [

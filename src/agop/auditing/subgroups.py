@@ -27,7 +27,7 @@ from agop.auditing.findings import percent, subject_in_words
 from agop.auditing.groups import Groups, Rule
 from agop.auditing.interventions import Colour, HighFrequency, Transplant
 from agop.auditing.tests import Screening, Trial, trial_on
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import CONTRAST_PAIRS, SMALLEST_GROUP, TEST_PAIRS, THRESHOLDS
 from agop.errors import FileError, InputError
 from agop.io import read_bytes
 from agop.stats import Mean, finite, holm
@@ -114,7 +114,7 @@ def _tests(audited: AuditedModel, groups: Names) -> Iterator[tuple[int, str, Any
         own, having = labels == index, torch.tensor([name == value for name in of])
         cells = [[side & having, side & ~having] for side in (own, ~own)]
         counts = [[int(cell.sum()) for cell in pair] for pair in cells]
-        if min(map(min, counts)) < THRESHOLDS.smallest_group:
+        if min(map(min, counts)) < SMALLEST_GROUP:
             continue
         changes = []
         for pair in cells:
@@ -142,11 +142,11 @@ def _carrier(audited: AuditedModel, groups: Names, index: int, name: str, seed: 
     if any(len(set(_contains(half, groups, index, name).tolist())) < 2 for half in (audited.first, audited.second)):
         return None
     trials = (
-        _trial(audited.first, groups, SwapCandidate(kind, index, "group", swap), name, THRESHOLDS.contrast_pairs, seed)
+        _trial(audited.first, groups, SwapCandidate(kind, index, "group", swap), name, CONTRAST_PAIRS, seed)
         for kind, swap in swaps
     )
     best = max(trials, key=lambda trial: trial.excess.value).candidate
-    trial = _trial(audited.second, groups, best, name, THRESHOLDS.test_pairs, seed)
+    trial = _trial(audited.second, groups, best, name, TEST_PAIRS, seed)
     return trial if trial.p < THRESHOLDS.level else None
 
 

@@ -66,21 +66,16 @@ class NaturalResult:
 
 
 def run_natural(
-    folder: Path,
-    jobs: int,
-    data: Path,
-    seeds: Sequence[int],
-    samples: int,
-    quick: bool,
+    folder: Path, jobs: int, data: Path, seeds: Sequence[int], kinds: Sequence[str], samples: int, quick: bool,
     print_line: Callable[[str], None],
-) -> None:
+) -> None:  # fmt: skip
     """Begin or resume a run: compute the missing networks, then write and print the report."""
     spec = NaturalSpec(str(data.resolve()), 120 if quick else min(samples, NaturalSpec.samples), 1 if quick else EPOCHS)
     path = folder / "shortcuts.json"
     if path.exists() and (other := read_record(path, NaturalSpec)) != spec:
         raise InputError(f"{folder} has a run with {other}: choose another --out")
     write_json(path, asdict(spec))
-    cases = {f"{name}-{seed:03d}": (name, seed) for seed in seeds for name in AGREEMENTS}
+    cases = {f"{name}-{seed:03d}": (name, seed) for seed in seeds for name in kinds}
     print_line(f"{len(cases)} networks: two to four minutes each on one core")
     missing = {name: case for name, case in cases.items() if not (folder / "models" / f"{name}.json").exists()}
     with closing(run_tasks(partial(_run, spec, folder), missing, jobs)) as reports:
@@ -129,7 +124,7 @@ def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Calla
     splits = selected([training, more], images, defects, truths, "none")
     recipe = Recipe(
         epochs=spec.epochs, batch=64, learning_rate=5e-3, weight_decay=1e-2, optimizer="adamw", schedule="one-cycle",
-        snapshot_every=None, hook_every=8,
+        flips=True, snapshot_every=None, hook_every=8,
     )  # fmt: skip
     network = partial(SmallResNet, len(CLASSES))
     scenario = Scenario(
@@ -201,18 +196,15 @@ def markdown(spec: NaturalSpec, results: Sequence[NaturalResult]) -> str:
         for result in ordered
         for text in (*result.findings, *result.subgroups, *result.repair)
     ]
-    return (
-        "\n".join(
-            [
-                "# Solar cells: a nuisance that nobody planted",
-                "",
-                f"{len(results)} networks on ELPV (CC BY-NC-SA 4.0), {SIDE}×{SIDE}, trained on {spec.samples} cells, defect or intact.",
-                "Accuracies of the four groups, before and after a repair, on cells that training, audit and repair didn't use.",
-                "",
-                *Table(columns, [row(result) for result in ordered]).markdown(),
-                "",
-                *sentences,
-            ]
-        )
-        + "\n"
-    )
+    lines = [
+        "# Solar cells: a nuisance that nobody planted",
+        "",
+        f"{len(results)} networks on ELPV (CC BY-NC-SA 4.0), {SIDE}×{SIDE}, trained on {spec.samples} cells, defect or",
+        "intact. Accuracies of the four groups, before and after a repair, on cells that training, audit and repair",
+        "didn't use.",
+        "",
+        *Table(columns, [row(result) for result in ordered]).markdown(),
+        "",
+        *sentences,
+    ]
+    return "\n".join(lines) + "\n"

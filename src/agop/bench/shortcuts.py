@@ -25,7 +25,7 @@ from agop.auditing.findings import Audit, Finding
 from agop.auditing.interventions import Transplant
 from agop.auditing.regions import Box, overlap
 from agop.auditing.repair import Repair, fit_head, inputs_of, put
-from agop.bench.natural import run_natural
+from agop.bench.natural import AGREEMENTS, run_natural
 from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
 from agop.bench.runner import run_folder
@@ -107,7 +107,8 @@ def run_shortcuts(
     """Begin or resume a run: compute the missing models, then write and print the report."""
     if data is not None and has_cells(data):
         with run_folder(folder, force=force):
-            run_natural(folder, jobs, data, range(first_seed, first_seed + seeds), samples, quick, print_line)
+            kinds = select("kind", kind, list(AGREEMENTS))
+            run_natural(folder, jobs, data, range(first_seed, first_seed + seeds), kinds, samples, quick, print_line)
         return
     listed = cases(
         select("kind", kind, list(KINDS)),
