@@ -1,7 +1,8 @@
 """What each threshold of an audit does, at half and at twice its value. `python benchmarks/audit_rules.py CIFAR FOLDER`
 
 Networks on three classes of CIFAR-10: one with each planted shortcut and clean ones, seeds from 100 on. They are
-trained once, into FOLDER, and so is each audit kept. Prints the table of docs/audit-rules.md. 20 to 40 seconds per audit.
+trained once, into FOLDER, and so is each audit kept. Prints the table of docs/audit-rules.md. Up to half a minute
+per audit.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def audit(
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
     notes = _notes(sample, names)
-    known = None if groups is None else names_of(groups, sample.pictures)
+    known = None if groups is None else names_of(groups, sample)
     with ExitStack() as stack:
         audited = stack.enter_context(AuditedModel.of(model, sample, batch_size))
         other = None if against is None else stack.enter_context(AuditedModel.of(against, sample, batch_size))

@@ -22,7 +22,7 @@ from agop.auditing.candidates import (
     border_of,
     windows,
 )
-from agop.auditing.data import AuditedModel, Predictions, Stage, class_label, generator_for
+from agop.auditing.data import AuditedModel, ImageSample, Predictions, Stage, class_label, generator_for
 from agop.auditing.findings import percent, subject_in_words
 from agop.auditing.groups import Groups, Rule
 from agop.auditing.interventions import Colour, HighFrequency, Transplant
@@ -74,16 +74,17 @@ def read_groups(path: Path, folder: Path) -> Names:
     return {str(folder / image): name for image, name in rows}
 
 
-def names_of(groups: Any, pictures: Sequence[str]) -> Names:
-    """The group of each image of an audit, from a mapping of paths or positions, or from a sequence in their order.
+def names_of(groups: Names | Sequence[Any], sample: ImageSample) -> Names:
+    """The group of each image of a sample, from a mapping of paths, or from a sequence in the order of the images.
 
     Raise InputError if the group of an image is missing.
     """
-    names = groups if isinstance(groups, Mapping) else dict(enumerate(groups))
-    names = {str(picture): str(name) for picture, name in names.items()}
-    if missing := [picture for picture in pictures if picture not in names]:
-        raise InputError(f"image {missing[0]} and {len(missing) - 1} more have no group: give one of each image")
-    return {picture: names[picture] for picture in pictures}
+    if not isinstance(groups, Mapping) and len(groups) != (count := sum(sample.seen)):
+        raise InputError(f"there are {len(groups)} groups and {count} images: give the group of each image")
+    names = groups if isinstance(groups, Mapping) else {str(place): name for place, name in enumerate(groups)}
+    if missing := [picture for picture in sample.pictures if picture not in names]:
+        raise InputError(f"image {missing[0]} and {len(missing) - 1} more have no group: give the group of each image")
+    return {picture: str(names[picture]) for picture in sample.pictures}
 
 
 def subgroups(audited: AuditedModel, groups: Names, class_names: Sequence[str], seed: int) -> tuple[Subgroup, ...]:
@@ -92,7 +93,9 @@ def subgroups(audited: AuditedModel, groups: Names, class_names: Sequence[str], 
     corrected = holm([test[-1] for test in tests])
     for place in sorted(range(len(tests)), key=corrected.__getitem__):
         (index, name, shares, taken, change, _), p = tests[place], corrected[place]
-        if p < THRESHOLDS.level:
+        # Of two groups, one has what the other lacks: another class has more of the other one.
+        said = len(set(groups.values())) == 2 and any(each.name != name and each.class_index != index for each in found)
+        if p < THRESHOLDS.level and not said:
             carrier = _carrier(audited, groups, index, name, seed)
             text = _sentence(class_names[index], name, shares, taken, carrier)
             found.append(Subgroup(name, index, shares, taken, change, p, text, carrier))

@@ -36,7 +36,7 @@ SIDE, EPOCHS = 96, 20
 AGREEMENTS = {"mono": 0.9, "balanced": 0.5, "poly": 0.1}
 CLASSES, TYPES = ("intact", "defect"), ("mono", "poly")
 # Cells of each group that only test the networks, at least.
-_TESTED = 60
+_TESTED = 40
 Indices = NDArray[np.int64]
 
 
@@ -124,7 +124,7 @@ def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Calla
     splits = selected([training, more], images, defects, truths, "none")
     recipe = Recipe(
         epochs=spec.epochs, batch=64, learning_rate=5e-3, weight_decay=1e-2, optimizer="adamw", schedule="one-cycle",
-        flips=True, snapshot_every=None, hook_every=8,
+        snapshot_every=None, hook_every=8,
     )  # fmt: skip
     network = partial(SmallResNet, len(CLASSES))
     scenario = Scenario(
@@ -135,7 +135,7 @@ def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Calla
     audited = np.concatenate([training, more])
     inputs, labels = normalised(images[audited]), torch.from_numpy(defects[audited])
     sample = read_sample(run.model, inputs, labels, None, seed=0, progress=False)
-    known = names_of(types[audited].tolist(), sample.pictures)
+    known = names_of(types[audited].tolist(), sample)
     with AuditedModel.of(run.model, sample) as model:
         examined = examine(model, sample, run.prior, CLASSES, seed=0, progress=False)
         decisive = subgroups(model, known, CLASSES, seed=0)
