@@ -6,7 +6,7 @@ import torch
 
 import agop
 from agop.auditing.data import AuditedModel, read_sample
-from agop.auditing.repair import Repair
+from agop.auditing.repair import Repair, fit_head
 from agop.auditing.subgroups import names_of, subgroups
 from agop.errors import InputError
 from tests import shortcuts
@@ -14,11 +14,11 @@ from tests import shortcuts
 NAMES = ("bar", "pole", "square")
 
 
-def marked(seed=0):
-    """Images with a patch in 80 % of class 1 and in 15 % of the others, labels, and which images have it."""
+def marked(seed=0, shares=(0.8, 0.15)):
+    """Images with a patch in these shares of class 1 and of the others, labels, and which images have it."""
     images, labels = shortcuts.drawn(480, 0.0, seed=seed)
     random = torch.rand(len(labels), generator=torch.Generator().manual_seed(seed))
-    has = random < torch.where(labels == shortcuts.PLANTED, 0.8, 0.15)
+    has = random < torch.where(labels == shortcuts.PLANTED, *shares)
     images[has] = shortcuts.PLANTS["patch"](images[has])
     return images, labels, ["marked" if each else "plain" for each in has.tolist()]
 
@@ -71,6 +71,10 @@ def test_groups_that_say_nothing_are_not_named(model, data):
     assert not decisive(honest, clean, labels, data[2])
 
 
+def test_group_that_all_classes_have_is_not_named_although_the_model_uses_it(model):
+    assert not decisive(model, *marked(seed=1, shares=(0.5, 0.5)))
+
+
 def test_audit_and_repair_with_groups(model, data, tmp_path):
     images, labels, groups = data
     audit = agop.audit(model, images, labels, groups=groups, class_names=NAMES, progress=False)
@@ -81,6 +85,14 @@ def test_audit_and_repair_with_groups(model, data, tmp_path):
     before, after = (min(values) for values in zip(*repair.subgroups.values(), strict=True))
     assert after > before
     assert "Accuracy by class and group: class bar, marked" in repair.lines[-1]
+    # Each group of each class counts alike, in the half that proposes.
+    sample = read_sample(model, images, labels, None, 0, progress=False)
+    first, _ = sample.halves()
+    features = model[:-1](first.images).detach().double().numpy()[None, None].repeat(2, axis=1)
+    cells = [(label, groups[int(place)]) for label, place in zip(first.labels.tolist(), first.pictures, strict=True)]
+    weight, bias = fit_head(features, first.labels.numpy(), 3, np.array([1 / cells.count(cell) for cell in cells]))
+    assert torch.allclose(repair.model[-1].weight, torch.from_numpy(weight).float(), atol=1e-4)
+    assert torch.allclose(repair.model[-1].bias, torch.from_numpy(bias).float(), atol=1e-4)
     new, labels, groups = marked(seed=9)
     is_marked = torch.tensor([name == "marked" for name in groups])
     misled = is_marked & (labels != shortcuts.PLANTED)
