@@ -1,5 +1,7 @@
 """Known groups of images: those by which a model decides are named, with what carries them, and repaired."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -81,6 +83,7 @@ def test_audit_and_repair_with_groups(model, data, tmp_path):
     assert audit.subgroups[0].sentence in audit.summary()
     audit.save(tmp_path)
     assert "Group marked decides" in (tmp_path / "index.html").read_text()
+    audit = replace(audit, findings=())  # the patch may be found without the groups
     repair = Repair.of(model, audit, images, labels, progress=False)
     before, after = (min(values) for values in zip(*repair.subgroups.values(), strict=True))
     assert after > before
