@@ -20,7 +20,7 @@ from agop.bench.natural import CLASSES, SIDE, parts
 from agop.images.datasets import read_cells
 
 images, defects, types = read_cells(Path(sys.argv[1]), SIDE)
-training, more, _ = parts(defects, types, agreement=0.9, samples=560, seed=0)
+training, more, repairing, _ = parts(defects, types, agreement=0.9, samples=560, seed=0)
 cells = torch.from_numpy(images).permute(0, 3, 1, 2) / 127.5 - 1
 labels = torch.from_numpy(defects)
 
@@ -37,9 +37,9 @@ for _ in range(20):
         scheduler.step()
 
 audited = np.concatenate([training, more])
-data = cells[audited], labels[audited]
-audit = agop.audit(model.eval(), *data, groups=types[audited].tolist(), class_names=CLASSES)
+audit = agop.audit(model.eval(), cells[audited], labels[audited], groups=types[audited].tolist(), class_names=CLASSES)
 print(audit.summary())
 audit.save(sys.argv[2])
 if audit.sentences:
-    print(*Repair.of(model, audit, *data).lines, sep="\n")
+    groups = types[repairing].tolist()
+    print(*Repair.of(model, audit, cells[repairing], labels[repairing], groups=groups).lines, sep="\n")

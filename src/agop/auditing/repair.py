@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from agop.auditing.data import (
 )
 from agop.auditing.findings import Audit, Compared, Finding
 from agop.auditing.interventions import TransplantElsewhere
+from agop.auditing.subgroups import Names, names_of
 from agop.auditing.tests import Screening, screen, trial_on
 from agop.auditing.thresholds import TEST_HOSTS, TEST_PAIRS
 from agop.errors import InputError, LayerError
@@ -44,6 +45,7 @@ def repair(
     images: Tensor | Iterable[Any],
     labels: Any = None,
     *,
+    groups: Names | Sequence[Any] | None = None,
     layer: str | None = None,
     batch_size: int | None = None,
     progress: bool = True,
@@ -57,8 +59,10 @@ def repair(
     Args:
         model: The model. It isn't changed.
         audit: Its audit, with findings.
-        images: The images of the audit, a tensor (N,C,H,W) with `labels`, or a loader.
+        images: The images of the audit, or others: a tensor (N,C,H,W) with `labels`, or a loader.
         labels: Classes (N,) of a tensor of images.
+        groups: Known groups of other images than those of the audit, as in `agop.audit`. Those that the model wasn't
+            trained on, with as many of each group, repair best.
         layer: Name of the last linear layer; by default the one that returns the logits.
         batch_size: Images per pass.
         progress: Show progress bars.
@@ -75,7 +79,7 @@ def repair(
 
     Kirichenko et al. 2023, "Last Layer Re-Training is Sufficient for Robustness to Spurious Correlations".
     """
-    return Repair.of(model, audit, images, labels, layer, batch_size, progress=progress).model
+    return Repair.of(model, audit, images, labels, layer, batch_size, groups=groups, progress=progress).model
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +100,7 @@ class Repair:
     @classmethod
     def of(
         cls, model: nn.Module, audit: Audit, images: Any, labels: Any = None, layer: str | None = None,
-        batch_size: int | None = None, *, progress: bool = True,
+        batch_size: int | None = None, *, groups: Names | Sequence[Any] | None = None, progress: bool = True,
     ) -> Repair:  # fmt: skip
         """Repair a model: see `repair`."""
         if audit.fingerprint != fingerprint(model):
@@ -104,6 +108,8 @@ class Repair:
         if not audit.sentences:
             raise InputError("the audit has no findings: there is nothing to repair")
         sample = read_sample(model, images, labels, audit.per_class, audit.seed, progress=progress)
+        if audit.subgroups:
+            audit = replace(audit, groups=names_of(audit.groups if groups is None else groups, sample))
         repaired = copy.deepcopy(unwrapped(model))
         vars(repaired).pop(FINGERPRINT, None)  # of a prepared copy: it carries that of its model
         with AuditedModel.of(model, sample, batch_size) as audited:
@@ -113,8 +119,8 @@ class Repair:
                 verified = [_verified((audited, other), finding, audit) for finding in audit.findings]
                 accuracies = audited.second.accuracy, other.second.accuracy
                 known = _by_group((audited.second, other.second), audit)
-        groups = np.array([groups for _, groups in verified])
-        return cls(repaired, tuple(row for row, _ in verified), accuracies, groups, known)
+        sides = np.array([groups for _, groups in verified])
+        return cls(repaired, tuple(row for row, _ in verified), accuracies, sides, known)
 
     @property
     def lines(self) -> list[str]:

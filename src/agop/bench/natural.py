@@ -91,9 +91,13 @@ def run_natural(
 
 
 def parts(defects: Indices, types: NDArray[np.str_], agreement: float, samples: int, seed: int) -> tuple[Indices, ...]:
-    """Training cells, more cells in the same shares that are audited as well, and all others, which test."""
+    """Training cells, more cells in the same shares that are audited as well, cells for the repair, and all others.
+
+    The cells for the repair are as many of each group, among them those that are audited but didn't train. The others
+    test.
+    """
     random = np.random.default_rng(seed)
-    training, more, tested = list[Indices](), list[Indices](), list[Indices]()
+    training, more, repairing, tested = (list[Indices]() for _ in range(4))
     pools = {
         (defect, kind): random.permutation(np.flatnonzero((defects == defect) & (types == kind)))
         for defect in range(2)
@@ -105,13 +109,15 @@ def parts(defects: Indices, types: NDArray[np.str_], agreement: float, samples: 
     factor = min((len(pools[group]) - least) / count for group, count in counts.items())
     if factor < 1:
         raise InputError(f"samples is {samples}: the cells suffice for {int(factor * samples)}")
+    largest = max(int(factor * count) - count for count in counts.values())
     for group, count in counts.items():
-        ends = least, least + count, least + int(factor * count)
-        first, own, rest, last = np.split(pools[group], ends)
+        first, own, rest, last = np.split(pools[group], (least, least + count, least + int(factor * count)))
         training.append(own)
         more.append(rest)
-        tested += [first, last]
-    return tuple(random.permutation(np.concatenate(part)) for part in (training, more, tested))
+        others = largest - len(rest)
+        repairing += [rest, last[:others]]
+        tested += [first, last[others:]]
+    return tuple(random.permutation(np.concatenate(part)) for part in (training, more, repairing, tested))
 
 
 def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Callable[[float], None]) -> None:
@@ -119,7 +125,7 @@ def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Calla
     torch.set_num_threads(1)
     (goes_with, seed), name = case, f"{case[0]}-{case[1]:03d}"
     images, defects, types = read_cells(Path(spec.data), SIDE)
-    training, more, tested = parts(defects, types, AGREEMENTS[goes_with], spec.samples, seed)
+    training, more, repairing, tested = parts(defects, types, AGREEMENTS[goes_with], spec.samples, seed)
     truths = {"none": np.zeros(images.shape[:3], bool)}
     splits = selected([training, more], images, defects, truths, "none")
     recipe = Recipe(
@@ -146,7 +152,8 @@ def _run(spec: NaturalSpec, folder: Path, case: tuple[str, int], progress: Calla
     before = _accuracies(run.model, images, defects, types, tested)
     after, lines = before, list[str]()
     if audit.sentences:
-        repair = Repair.of(run.model, audit, inputs, labels, progress=False)
+        inputs, labels = normalised(images[repairing]), torch.from_numpy(defects[repairing])
+        repair = Repair.of(run.model, audit, inputs, labels, groups=types[repairing].tolist(), progress=False)
         after, lines = _accuracies(repair.model, images, defects, types, tested), repair.lines
     result = NaturalResult(
         goes_with, seed, before, after, tuple(finding.sentence for finding in findings),
@@ -200,8 +207,8 @@ def markdown(spec: NaturalSpec, results: Sequence[NaturalResult]) -> str:
         "# Solar cells: a nuisance that nobody planted",
         "",
         f"{len(results)} networks on ELPV (CC BY-NC-SA 4.0), {SIDE}×{SIDE}, trained on {spec.samples} cells, defect or",
-        "intact. Accuracies of the four groups, before and after a repair, on cells that training, audit and repair",
-        "didn't use.",
+        "intact. The audit uses these and more cells in the same shares, the repair as many cells of each group, none of",
+        "which trained. Accuracies of the four groups, before and after the repair, on all other cells.",
         "",
         *Table(columns, [row(result) for result in ordered]).markdown(),
         "",

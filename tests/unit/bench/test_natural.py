@@ -48,8 +48,10 @@ def test_other_files_raise(tmp_path):
 @pytest.mark.parametrize("agreement", AGREEMENTS.values())
 def test_parts_are_disjoint_and_have_the_same_shares(agreement):
     defects, types = np.arange(2400) % 2, np.array(["mono", "poly"])[np.arange(2400) // 2 % 2]
-    training, more, tested = parts(defects, types, agreement, 560, 1)
-    assert sorted(np.concatenate([training, more, tested]).tolist()) == list(range(2400))
+    training, more, repairing, tested = parts(defects, types, agreement, 560, 1)
+    assert sorted(np.concatenate([training, repairing, tested]).tolist()) == list(range(2400))
+    assert set(more) <= set(repairing)
+    assert len(set(np.bincount(2 * defects[repairing] + (types[repairing] == "mono")))) == 1
     for part in (training, more):
         assert np.mean((types[part] == "mono") == (defects[part] == 1)) == pytest.approx(agreement, abs=0.01)
         assert defects[part].mean() == pytest.approx(0.5, abs=0.01)
