@@ -37,6 +37,16 @@ def textures() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return np.stack(images).clip(0, 255).astype(np.uint8).transpose(0, 2, 3, 1), labels
 
 
+def small_cnn(classes: int) -> nn.Module:
+    """Three convolutions with a stride of 2."""
+    return nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
+        *(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+        *(nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
+        *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(256, classes)),
+    )
+
+
 def audited(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> agop.Audit:
     """The audit of a network that was trained on other images of the same classes."""
     random = np.random.default_rng(seed)
@@ -45,12 +55,7 @@ def audited(images: NDArray[np.uint8], labels: NDArray[np.int64], seed: int) -> 
     tests = [part[: min(AUDITED, len(part) // 2)] for part in members]
     rest = random.permutation(np.concatenate([part[AUDITED : AUDITED + TRAINING] for part in members]))
     torch.manual_seed(seed)
-    model = nn.Sequential(
-        *(nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
-        *(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 3, stride=2, padding=1), nn.BatchNorm2d(64), nn.ReLU()),
-        *(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(256, len(names))),
-    )
+    model = small_cnn(len(names))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     targets = torch.from_numpy(np.searchsorted(names, labels))
     for _ in range(EPOCHS):

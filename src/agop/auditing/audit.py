@@ -1,7 +1,7 @@
 """audit(): sample → candidates → screened once → refined → tested on the other half → findings."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +16,9 @@ from agop.auditing.interventions import Remove
 from agop.auditing.regions import ends_of, overlap
 from agop.auditing.reliance import Reliance
 from agop.auditing.search import Search, SearchResult
+from agop.auditing.subgroups import names_of, subgroups
 from agop.auditing.tests import Screening, Trial, trial_on, without_absences
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_OF_A_CLASS, TEST_PAIRS, THRESHOLDS
 from agop.errors import InputError
 from agop.evaluation.select import Priors, select_on_halves
 from agop.explanation import check_type
@@ -35,6 +36,7 @@ def audit(
     *,
     against: nn.Module | None = None,
     class_names: Sequence[str] = (),
+    groups: Mapping[str, str] | Sequence[Any] | None = None,
     per_class: int | None = None,
     batch_size: int | None = None,
     progress: bool = True,
@@ -52,6 +54,8 @@ def audit(
         against: Another model of the same classes. It is searched as well, and what is found in either model is tested
             on both.
         class_names: Names of the classes, for sentences; by default those of the prior.
+        groups: What else is known of each image, such as its camera: a sequence in the order of the images, or a
+            mapping from their paths. Whether the model decides by it is tested as well.
         per_class: Images of each class that are kept, at most; by default 200 to 600, the more the faster the model.
         batch_size: Images per pass.
         progress: Show progress bars.
@@ -70,11 +74,12 @@ def audit(
         >>> print(result.summary())
     """
     check_type(prior)
-    if per_class is not None and per_class < THRESHOLDS.images_of_a_class:
-        raise InputError(f"per_class is {per_class}: give at least {THRESHOLDS.images_of_a_class}")
+    if per_class is not None and per_class < IMAGES_OF_A_CLASS:
+        raise InputError(f"per_class is {per_class}: give at least {IMAGES_OF_A_CLASS}")
     sample = read_sample(model, images, labels, per_class, seed, prior, progress=progress)
     names = _names(class_names, prior, sample.classes)
     notes = _notes(sample, names)
+    known = None if groups is None else names_of(groups, sample)
     with ExitStack() as stack:
         audited = stack.enter_context(AuditedModel.of(model, sample, batch_size))
         other = None if against is None else stack.enter_context(AuditedModel.of(against, sample, batch_size))
@@ -84,6 +89,7 @@ def audit(
         if other is not None and (problem := _chance(other, sample, "the other model", "nothing was compared")):
             notes, other = (problem, *notes), None
         examined = examine(audited, sample, prior, names, seed, progress=progress)
+        decisive = subgroups(audited, known, names, seed) if known else ()
         comparison = None
         if other is not None:
             second = examine(other, sample, None, names, seed, progress=progress)
@@ -98,7 +104,7 @@ def audit(
     )
     # Images that are pasted into others, of the smallest class, if half of its images contain a pattern.
     sizes = [int((sample.labels == index).sum()) for index in sample.audited]
-    donors = min(min(size // 4, (count - size) // 2, THRESHOLDS.test_pairs) for size in sizes)
+    donors = min(min(size // 4, (count - size) // 2, TEST_PAIRS) for size in sizes)
     return Audit(
         tuple(finding for _, finding in examined.findings),
         _table(examined.result, names),
@@ -112,6 +118,8 @@ def audit(
         comparison=comparison,
         selection=selection,
         reliance=Reliance.of(audited.model, priors, names),
+        subgroups=decisive,
+        groups=known or {},
         fingerprint=fingerprint(model),
         per_class=per_class,
         seed=seed,
@@ -167,7 +175,7 @@ def _names(names: Sequence[str], prior: AGOP | None, classes: int) -> tuple[str,
 
 def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
     """What can't be judged: classes with too few images, and classes beside too few images of others."""
-    enough = THRESHOLDS.images_of_a_class
+    enough = IMAGES_OF_A_CLASS
     notes = [
         f"{class_label(names[index])} was skipped: it has {count} images, an audit needs {enough}"
         for index, count in sample.skipped.items()
@@ -271,7 +279,7 @@ def _is_among(finding: Finding, examined: Examined) -> bool:
         if finding.kind != PATCH and (other.kind, other.class_index) == (finding.kind, finding.class_index):
             if finding.region is None or other.region is None:
                 return True
-            if overlap(other.region, finding.region) > THRESHOLDS.same_region:
+            if overlap(other.region, finding.region) > THRESHOLDS.negligible:
                 return True
     return False
 

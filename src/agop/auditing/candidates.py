@@ -22,12 +22,17 @@ from agop.auditing.interventions import (
     patch_index,
 )
 from agop.auditing.regions import Box, Matches, best_matches, box_of, connected, smoothed
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_TO_COMBINE, LARGEST_REGION, OTHERS_PER_IMAGE, SMALLEST_GROUP, THRESHOLDS
 from agop.evaluation.select import Priors
 from agop.prior.agop import AGOP
 
 REGION, PATCH, COLOUR, BORDER, HIGH_FREQUENCY = "region", "moving patch", "colour", "border", "high frequency"
 PROPERTIES = (COLOUR, BORDER, HIGH_FREQUENCY)
+# Candidates per class: of the diagonal and of what images show, of the scan, and patches that move. Donors of the scan.
+_REGIONS, _WINDOWS, _PATCHES, _SCAN_DONORS = 2, 3, 2, 20
+# Standard deviations of split halves above which a pixel of the diagonal stands out: a region is taken at the first one
+# at which it is small enough.
+_STANDOUT = (3.0, 5.0, 8.0, 12.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,11 +168,11 @@ def patch_candidates(class_index: int, images: Tensor, maps: Tensor, others: Ten
     elsewhere = best_matches(avg_pool2d(others, factor), patches).correlation >= THRESHOLDS.alike
     candidates: list[PatchCandidate] = []
     taken = torch.zeros(len(images), dtype=torch.bool)
-    for _ in range(THRESHOLDS.patches_of_a_class):
+    for _ in range(_PATCHES):
         free = alike & ~taken
         specific = free.double().mean(dim=1) - elsewhere.double().mean(dim=1)
-        template = int(specific.masked_fill(free.sum(dim=1) < THRESHOLDS.smallest_group, -1).argmax())
-        if int(free[template].sum()) < THRESHOLDS.smallest_group:
+        template = int(specific.masked_fill(free.sum(dim=1) < SMALLEST_GROUP, -1).argmax())
+        if int(free[template].sum()) < SMALLEST_GROUP:
             break
         candidates.append(PatchCandidate(PATCH, class_index, "maps", patches[template], factor, seed))
         taken |= alike[template]
@@ -212,7 +217,7 @@ def scan(predictions: Predictions, class_index: int, generator: torch.Generator)
     contain one of the clearest squares.
     """
     size = predictions.split.size
-    donors = draw_evenly(predictions.members(class_index), THRESHOLDS.scan_donors, generator)
+    donors = draw_evenly(predictions.members(class_index), _SCAN_DONORS, generator)
     pairs = predictions.crossed(class_index, donors, predictions.hosts(class_index, 2, generator))
 
     def clarity(place: Box) -> float:
@@ -222,9 +227,9 @@ def scan(predictions: Predictions, class_index: int, generator: torch.Generator)
 
     squares, strips = windows(size)
     clear = {place: clarity(place) for place in squares}
-    best = sorted(clear, key=lambda place: -clear[place])[: THRESHOLDS.windows_of_a_class]
+    best = sorted(clear, key=lambda place: -clear[place])[:_WINDOWS]
     clear |= {strip: clarity(strip) for strip in strips if any(strip.contains(square) for square in best)}
-    return _clearest(clear, THRESHOLDS.windows_of_a_class)
+    return _clearest(clear, _WINDOWS)
 
 
 def windows_in_images(
@@ -236,9 +241,9 @@ def windows_in_images(
     nearly all images of the class have a pattern, and nearly no others. None for a class with few images.
     """
     members = predictions.members(class_index)
-    if len(members) < THRESHOLDS.images_to_combine:
+    if len(members) < IMAGES_TO_COMBINE:
         return [], []
-    others = predictions.some_others(class_index, THRESHOLDS.others_per_image * len(members), generator)
+    others = predictions.some_others(class_index, OTHERS_PER_IMAGE * len(members), generator)
     own, rest = (fine_structure(predictions.split.images[positions]) for positions in (members, others))
     groups, shared = {}, {}
     squares, strips = windows(predictions.split.size)
@@ -250,7 +255,7 @@ def windows_in_images(
         groups[place] = separation_from(usual, inside)
         if shared_rule(inside, usual) is not None:
             shared[place] = float(inside.mean(dim=0).norm())  # 1 if all images are the same there
-    return _clearest(groups, THRESHOLDS.regions_of_a_class), _clearest(shared, THRESHOLDS.regions_of_a_class)
+    return _clearest(groups, _REGIONS), _clearest(shared, _REGIONS)
 
 
 def _clearest(clear: Mapping[Box, float], count: int) -> list[Box]:
@@ -277,13 +282,13 @@ def standouts(priors: Priors, images: Tensor) -> Tensor:
 def standout_regions(standout: Tensor) -> list[Tensor]:
     """The regions (H,W) of a map (H,W) that stand out most, from four pixels to a tenth of the image."""
     regions: list[Tensor] = []
-    for level in THRESHOLDS.standout:
+    for level in _STANDOUT:
         for part in connected(standout.nan_to_num(nan=-torch.inf) > level):
             box = box_of(part)
-            fits = 4 <= box.height * box.width <= THRESHOLDS.largest_region * part.numel()
+            fits = 4 <= box.height * box.width <= LARGEST_REGION * part.numel()
             if fits and not any(bool((part & other).any()) for other in regions):
                 regions.append(part)
-    return sorted(regions, key=lambda part: -float(standout[part].sum()))[: THRESHOLDS.regions_of_a_class]
+    return sorted(regions, key=lambda part: -float(standout[part].sum()))[:_REGIONS]
 
 
 def _contrast(prior: AGOP, edges: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from agop.auditing.interventions import Intervention
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_OF_A_CLASS, TEST_PAIRS
 from agop.collect.fit import images_and_labels
 from agop.errors import InputError, ModelError, PriorError
 from agop.explanation import explain
@@ -24,6 +24,8 @@ from agop.model.state import unwrapped
 from agop.prior.agop import AGOP
 from agop.processes import track
 
+# Side of the smallest images in which windows and patches fit.
+_SMALLEST_SIDE = 4
 # Values of all images together, 2 GiB in float32: fewer images per class are kept of many classes or large images.
 _MOST_VALUES = 2**29
 # By default, a search has about this many floating-point operations, five minutes on two cores. Passes of the model for
@@ -69,7 +71,7 @@ class ImageSample(Split):
     def skipped(self) -> dict[int, int]:
         """The number of images of each class that has too few."""
         counts = torch.bincount(self.labels, minlength=self.classes).tolist()
-        return {index: count for index, count in enumerate(counts) if count < THRESHOLDS.images_of_a_class}
+        return {index: count for index, count in enumerate(counts) if count < IMAGES_OF_A_CLASS}
 
     def halves(self) -> tuple[Split, Split]:
         """Two halves of the images, of each class. The images of a class are in random order."""
@@ -111,8 +113,8 @@ def read_sample(
                     )
             kept, seen = [[] for _ in range(count)], [0] * count
             passes = _OPERATIONS / (count * max(1, counter.get_total_flops()))
-            affordable = int(min(max(200, (passes - _PASSES) / _PASSES_PER_IMAGE), 2 * THRESHOLDS.test_pairs))
-            most = max(2 * THRESHOLDS.images_of_a_class, _MOST_VALUES // (count * images[0].numel()))
+            affordable = int(min(max(200, (passes - _PASSES) / _PASSES_PER_IMAGE), 2 * TEST_PAIRS))
+            most = max(2 * IMAGES_OF_A_CLASS, _MOST_VALUES // (count * images[0].numel()))
             room = min(per_class or affordable, most)
             shape = images.shape[1:]
         if images.shape[1:] != shape:
@@ -148,7 +150,7 @@ def _sample(kept: list[list[tuple[Tensor, str]]], seen: list[int]) -> ImageSampl
     )
     if not sample.audited:
         most = max(len(samples) for samples in kept)
-        enough = THRESHOLDS.images_of_a_class
+        enough = IMAGES_OF_A_CLASS
         raise InputError(f"no class has {enough} images, the largest has {most}: give more images")
     return sample
 
@@ -175,7 +177,7 @@ def image_batches(data: Any, labels: Any, *, labelled: bool = True) -> Iterator[
         pictures = [str(name) for name in names or range(seen, seen + len(images))]
         seen += len(images)
         height, width = images.shape[2:]
-        if min(height, width) < (least := THRESHOLDS.smallest_side):
+        if min(height, width) < (least := _SMALLEST_SIDE):
             raise InputError(f"images have {height}×{width} pixels: give at least {least}×{least}")
         images = images.detach().cpu()
         finite = images.flatten(1).isfinite().all(dim=1)
@@ -325,7 +327,7 @@ def draw_evenly(positions: Tensor, count: int, generator: torch.Generator) -> Te
 class Stage(IntEnum):
     """The stages of an audit that draw images, each with a generator of its own."""
 
-    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR = range(8)
+    SCAN, SCREENING, TEST, CONTRAST, LOOK, WINDOWS, PATCHES, REPAIR, GROUPS = range(9)
 
 
 def generator_for(seed: int, class_index: int, stage: Stage) -> torch.Generator:

@@ -7,9 +7,10 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save as to_safetensors
@@ -28,6 +29,9 @@ from agop.prior.agop import AGOP
 from agop.prior.show import place_in_words
 from agop.stats import finite
 from agop.tables import counted
+
+if TYPE_CHECKING:
+    from agop.auditing.subgroups import Subgroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,16 +149,16 @@ def sentence(trial: Trial, name: str, contained: Containing, lost: float | None 
     having, lacking = (  # NaN without images
         float(contained.recognised[part].double().mean()) for part in (contained.contains, ~contained.contains)
     )
-    others = "" if math.isnan(lacking) else f" and {_percent(lacking)} of the others"
+    others = "" if math.isnan(lacking) else f" and {percent(lacking)} of the others"
     # Images with and without it would show the difference.
     doubt = " Nearly all images of the class have it and nearly no others: is it a part of the object?"
-    without = "" if lost is None else f" With it removed, {_percent(lost)} are no longer recognised."
+    without = "" if lost is None else f" With it removed, {percent(lost)} are no longer recognised."
     return (
         f"{subject} {verb} {class_label(name)}: {pasted} {len(trial.changes):,} other images it turns "
-        f"{_percent(trial.turned)} into {name} (from {trial.control_images}: {_percent(trial.control_turned)}) and "
+        f"{percent(trial.turned)} into {name} (from {trial.control_images}: {percent(trial.control_turned)}) and "
         f"raises the probability of {name} by {trial.effect.value:.2f} (from {trial.control_images}: "
         f"{trial.control:.2f}). "
-        f"{_percent(contained.share)} of the {name} images contain it; {_percent(having)} of these{others} are "
+        f"{percent(contained.share)} of the {name} images contain it; {percent(having)} of these{others} are "
         f"recognised.{without}{doubt if trial.candidate.shared else ''}"
     )
 
@@ -170,7 +174,8 @@ def subject_in_words(candidate: Candidate) -> str:
     return _PROPERTIES[candidate.kind]
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in words."""
     return f"{100 * share:.0f} %"
 
 
@@ -225,8 +230,8 @@ class Audit:
 
     `notes` says what was skipped and why, `close` what more images may decide. `detectable` is the effect beyond the
     controls from which a shortcut would have been found in four of five cases, NaN if nothing was tried. `comparison`
-    is that with another model. `reliance` is what the model looks at, `selection` compares methods; both are None for a
-    model at chance.
+    is that with another model. `subgroups` are those of the known `groups` by which it decides. `reliance` is what the
+    model looks at, `selection` compares methods; both are None for a model at chance.
     """
 
     findings: tuple[Finding, ...]
@@ -245,11 +250,18 @@ class Audit:
     fingerprint: dict[str, str] | None = field(default=None, repr=False)
     per_class: int | None = None
     seed: int = 0
+    subgroups: tuple[Subgroup, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def sentences(self) -> list[str]:
+        """A sentence per finding, and per known group that decides."""
+        return [finding.sentence for finding in self.findings] + [subgroup.sentence for subgroup in self.subgroups]
 
     def summary(self) -> str:
         """Text for a terminal: the findings, or what was tried without one."""
         lines = [*self.notes, f"accuracy {100 * self.accuracy:.1f} % on {self.images:,} images"]
-        lines += [f"{place}. {finding.sentence}" for place, finding in enumerate(self.findings, 1)]
+        lines += [f"{place}. {sentence}" for place, sentence in enumerate(self.sentences, 1)]
         lines += self.conclusion()
         lines += [] if self.comparison is None else self.comparison.lines
         if self.reliance is not None:
@@ -263,13 +275,17 @@ class Audit:
         """The answer in one sentence, and its kind: bad, good or open."""
         if self.at_chance:
             return "Nothing was tried: the model is at chance.", "open"
-        if not self.findings:
+        if not self.sentences:
             return "No shortcut found.", "good"
-        first, *others = self.findings
-        subject, name = subject_in_words(first.candidate), class_label(self.class_names[first.class_index])
-        more = f" {counted(len(others), 'more finding')} below." if others else ""
-        effect = f"raises the probability of {name} by {first.effect:.2f} in other images."
-        return f"Possible shortcut: {subject[0].lower()}{subject[1:]} {effect}{more}", "bad"
+        first = (*self.findings, *self.subgroups)[0]
+        name, others = class_label(self.class_names[first.class_index]), len(self.sentences) - 1
+        more = f" {counted(others, 'more finding')} below." if others else ""
+        if isinstance(first, Finding):
+            subject, rise = subject_in_words(first.candidate), f"{first.effect:.2f} in other images"
+            text = f"{subject[0].lower()}{subject[1:]} raises the probability of {name} by {rise}"
+        else:
+            text = f"the model decides {name} by group {first.name}"
+        return f"Possible shortcut: {text}.{more}", "bad"
 
     def conclusion(self) -> list[str]:
         """What was tried, and what would have been found."""
@@ -281,7 +297,7 @@ class Audit:
             f"An effect of {self.detectable:.2f} beyond the controls, in half of a class's images, would have been "
             "found in 4 of 5 cases."
         )
-        return [*([] if self.findings else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
+        return [*([] if self.sentences else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as JSON values."""
@@ -295,6 +311,7 @@ class Audit:
             "notes": list(self.notes),
             "close": list(self.close),
             "findings": [finding.to_dict() for finding in self.findings],
+            "subgroups": [subgroup.to_dict() for subgroup in self.subgroups],
             "tried": list(self.table),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),
             "reliance": None if self.reliance is None else self.reliance.to_dict(),

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_TO_COMBINE, SMALLEST_GROUP, THRESHOLDS
 
 # Simulated samples, how many of them at once, and the share of them that makes the tail.
 _SIMULATED, _AT_ONCE, _TAIL = 20_000, 1000, 0.01
@@ -94,7 +94,7 @@ def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
     count = values.shape[1]
     # A variance is the difference of two large numbers unless the values are near 0.
     values = values - values.mean(axis=1, keepdims=True)
-    fewest = max(THRESHOLDS.smallest_group, math.ceil(THRESHOLDS.smallest_share * count))
+    fewest = max(SMALLEST_GROUP, math.ceil(THRESHOLDS.negligible * count))
     sizes = np.arange(fewest, count - fewest + 1)
     sums, squares = (np.cumsum(v, axis=1)[:, sizes - 1] for v in (values, values**2))
     totals, all_squares = (v.sum(axis=1, keepdims=True) for v in (values, values**2))
@@ -148,7 +148,7 @@ def clearest_rule(responses: Tensor, statistics: Tensor, others: Tensor) -> Rule
     statistic; Fisher's discriminant then combines what differs between them. The separation is that of images that
     didn't choose the rule.
     """
-    if not statistics.shape[1] or len(responses) < THRESHOLDS.images_to_combine:
+    if not statistics.shape[1] or len(responses) < IMAGES_TO_COMBINE:
         return Rule(None, True)
     candidates = [(Groups.of(responses).separation, Rule(None, True))]
     combinations = (partial(_combined, by_response=True), partial(_combined, by_response=False))
@@ -187,7 +187,7 @@ def shared_rule(statistics: Tensor, others: Tensor) -> Rule | None:
     """
     if statistics.mean(dim=0).norm() <= others.mean(dim=0).norm():
         return None
-    few = THRESHOLDS.smallest_share
+    few = THRESHOLDS.negligible
     halves = [(statistics[start::2], others[start::2]) for start in (0, 1)]
     for half, (own, rest) in zip(halves, halves[::-1], strict=True):
         groups = Groups.of(torch.cat([own, rest]) @ _unlike_others(own, *half))

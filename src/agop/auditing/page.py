@@ -22,6 +22,7 @@ from agop.web import environment, scripts, styles
 
 if TYPE_CHECKING:
     from agop.auditing.findings import Audit, Finding
+    from agop.auditing.subgroups import Subgroup
 
 # Classes whose maps are shown, the most concentrated ones.
 MOST_CLASSES = 24
@@ -45,6 +46,7 @@ def page(audit: Audit) -> str:
             tried=_tried(audit),
             findings=[_view(audit, finding) for finding in audit.findings],
             others=[_view(audit, row.finding, own=False) for row in compared if row.of_other],
+            subgroups=[(subgroup, _carried(subgroup)) for subgroup in audit.subgroups],
             most_classes=MOST_CLASSES,
             heat=lambda saliency: data_uri(heat(np.asarray(saliency))),
             signed=lambda values: data_uri(signed_picture(values)),
@@ -93,6 +95,27 @@ def _view(audit: Audit, finding: Finding, *, own: bool = True) -> dict[str, Any]
         "most": pictures[:_SHOWN],
         "least": pictures[_SHOWN:],
     }
+
+
+def _carried(subgroup: Subgroup) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Images that change most, what they got something of, and the result, with P(class) before and after."""
+    if subgroup.carrier is None:
+        return []
+    trial, index = subgroup.carrier, subgroup.class_index
+    order = trial.changes.argsort(descending=True)[:_SHOWN]
+    split, hosts, donors = trial.pairs.predictions.split, trial.pairs.hosts[order], trial.pairs.donors[order]
+    before = trial.pairs.predictions.before[hosts, index]
+    low, high = ([float(end)] * split.images.shape[1] for end in (split.images.min(), split.images.max()))
+    changed = trial.candidate.intervention(trial.pairs).changed(split.images[hosts], split.images[donors])
+
+    def strip(images: Tensor, texts: Sequence[str]) -> list[tuple[str, str]]:
+        return [(_uri(picture, None), text) for picture, text in zip(pixels(images, low, high), texts, strict=True)]
+
+    return [
+        ("Other images", strip(split.images[hosts], [f"{p:.2f}" for p in before.tolist()])),
+        (f"Images of {subgroup.name}", strip(split.images[donors], [""] * len(order))),
+        ("The first with this of the second", strip(changed, [f"{p:.2f}" for p in (before + trial.changes[order])])),
+    ]
 
 
 def _uri(picture: Picture, region: Tensor | None, side: int = _SIDE) -> str:

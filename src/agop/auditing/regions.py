@@ -10,7 +10,7 @@ from scipy import ndimage
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d
 
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import LARGEST_REGION, THRESHOLDS
 
 
 class Box(NamedTuple):
@@ -84,6 +84,8 @@ def smoothed(maps: Tensor, side: int) -> Tensor:
 
 # Share of the mean variance that is added to a pixel's, so that constant pixels aren't infinitely certain.
 _FLOOR = 0.01
+# Standard deviations of the images with a pattern by which the mean of its pixels differs from other images.
+_UNLIKE = 2.0
 
 
 def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
@@ -96,7 +98,7 @@ def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
     whole = others.double()
     floor = _FLOOR * whole.var(dim=0, unbiased=False).mean() + 1e-12
     distance = (containing.double().mean(dim=0) - whole.mean(dim=0)).square() / (variance + floor)
-    unlike = distance.amax(dim=0) > THRESHOLDS.unlike**2
+    unlike = distance.amax(dim=0) > _UNLIKE**2
     reach = max(1, min(unlike.shape) // 32)
     inside = core.region((unlike.shape[0], unlike.shape[1]))
     # Pixels of a pattern may equal the background: a gap of two pixels joins its parts.
@@ -104,7 +106,7 @@ def extent(containing: Tensor, others: Tensor, core: Box) -> Box | None:
     if not parts:
         return None
     box = box_of(torch.stack(parts).any(dim=0))
-    large = box.height * box.width > THRESHOLDS.largest_region * unlike.numel()
+    large = box.height * box.width > LARGEST_REGION * unlike.numel()
     return None if large or min(box.height, box.width) == 1 else box
 
 
@@ -116,7 +118,7 @@ def share_alike(images: Tensor, patches: Tensor, usual: Tensor) -> float:
     """
     by_chance = best_matches(images, usual).correlation
     by_chance[:, : len(usual)].fill_diagonal_(-1)  # a patch is in its own image
-    level = max(THRESHOLDS.alike, float(by_chance.amax(dim=0).quantile(THRESHOLDS.usual)))
+    level = max(THRESHOLDS.alike, float(by_chance.amax(dim=0).quantile(1 - THRESHOLDS.level)))
     return float((best_matches(images, patches).correlation.amax(dim=0) >= level).double().mean())
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from agop.auditing.data import class_label, diagonals_of
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import IMAGES_OF_A_CLASS
 from agop.evaluation.select import Priors
 from agop.model.layers import convolution_weight
 from agop.prior.agop import AGOP
@@ -117,7 +117,7 @@ class Reliance:
         maps = diagonals_of(prior).double().sum(dim=1)
         counts = torch.ones(len(maps)) if prior.class_counts is None else prior.class_counts
         # Few images are concentrated by chance, and a class that was skipped shouldn't be named.
-        enough = min(THRESHOLDS.images_of_a_class // 2, int(counts.max()))
+        enough = min(IMAGES_OF_A_CLASS // 2, int(counts.max()))
         hot = {index: concentration(maps[index]) for index in (counts >= enough).nonzero()[:, 0].tolist()}
         return cls(
             tuple(class_names),

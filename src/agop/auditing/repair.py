@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,21 @@ from torch import Tensor, nn
 
 from agop.auditing.audit import compared
 from agop.auditing.candidates import PatchCandidate
-from agop.auditing.data import AuditedModel, Pairs, Predictions, Stage, draw_evenly, generator_for, read_sample
+from agop.auditing.data import (
+    AuditedModel,
+    Pairs,
+    Predictions,
+    Stage,
+    class_label,
+    draw_evenly,
+    generator_for,
+    read_sample,
+)
 from agop.auditing.findings import Audit, Compared, Finding
 from agop.auditing.interventions import TransplantElsewhere
+from agop.auditing.subgroups import Names, names_of
 from agop.auditing.tests import Screening, screen, trial_on
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import TEST_HOSTS, TEST_PAIRS
 from agop.errors import InputError, LayerError
 from agop.model.layers import named_layer
 from agop.model.probe import Probe, captured
@@ -35,6 +45,7 @@ def repair(
     images: Tensor | Iterable[Any],
     labels: Any = None,
     *,
+    groups: Names | Sequence[Any] | None = None,
     layer: str | None = None,
     batch_size: int | None = None,
     progress: bool = True,
@@ -42,13 +53,16 @@ def repair(
     """A copy of a model whose last linear layer is fitted anew, so that an audit's findings say nothing about a class.
 
     The layer's inputs are computed for the images that proposed the findings, with each finding pasted into all of them
-    and removed from all of them. Ridge regression on both, and on their difference, gives the new weights.
+    and removed from all of them. Ridge regression on both, and on their difference, gives the new weights. For known
+    groups that decide, the images as they are take part, and each group of each class counts alike (DFR).
 
     Args:
         model: The model. It isn't changed.
         audit: Its audit, with findings.
-        images: The images of the audit, a tensor (N,C,H,W) with `labels`, or a loader.
+        images: The images of the audit, or others: a tensor (N,C,H,W) with `labels`, or a loader.
         labels: Classes (N,) of a tensor of images.
+        groups: Known groups of other images than those of the audit, as in `agop.audit`. Those that the model wasn't
+            trained on, with as many of each group, repair best.
         layer: Name of the last linear layer; by default the one that returns the logits.
         batch_size: Images per pass.
         progress: Show progress bars.
@@ -65,7 +79,7 @@ def repair(
 
     Kirichenko et al. 2023, "Last Layer Re-Training is Sufficient for Robustness to Spurious Correlations".
     """
-    return Repair.of(model, audit, images, labels, layer, batch_size, progress=progress).model
+    return Repair.of(model, audit, images, labels, layer, batch_size, groups=groups, progress=progress).model
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,25 +87,29 @@ class Repair:
     """A repaired model, with what became of each finding on the images that tested them.
 
     `accuracy` is that before and after. `groups` (F,2,2,K) are accuracies by finding, before and after, without and
-    with the finding in all images, and class; the smallest is that of the worst group.
+    with the finding in all images, and class; the smallest is that of the worst group. `subgroups` are those before and
+    after of the images of a class and a known group.
     """
 
     model: nn.Module
     rows: tuple[Compared, ...]
     accuracy: tuple[float, float]
     groups: Columns
+    subgroups: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, model: nn.Module, audit: Audit, images: Any, labels: Any = None, layer: str | None = None,
-        batch_size: int | None = None, *, progress: bool = True,
+        batch_size: int | None = None, *, groups: Names | Sequence[Any] | None = None, progress: bool = True,
     ) -> Repair:  # fmt: skip
         """Repair a model: see `repair`."""
         if audit.fingerprint != fingerprint(model):
             raise InputError("the audit is of another model, or of other weights: audit this model")
-        if not audit.findings:
+        if not audit.sentences:
             raise InputError("the audit has no findings: there is nothing to repair")
         sample = read_sample(model, images, labels, audit.per_class, audit.seed, progress=progress)
+        if audit.subgroups:
+            audit = replace(audit, groups=names_of(audit.groups if groups is None else groups, sample))
         repaired = copy.deepcopy(unwrapped(model))
         vars(repaired).pop(FINGERPRINT, None)  # of a prepared copy: it carries that of its model
         with AuditedModel.of(model, sample, batch_size) as audited:
@@ -100,9 +118,9 @@ class Repair:
             with AuditedModel.of(repaired, sample, batch_size) as other:
                 verified = [_verified((audited, other), finding, audit) for finding in audit.findings]
                 accuracies = audited.second.accuracy, other.second.accuracy
-        return cls(
-            repaired, tuple(row for row, _ in verified), accuracies, np.array([groups for _, groups in verified])
-        )
+                known = _by_group((audited.second, other.second), audit)
+        sides = np.array([groups for _, groups in verified])
+        return cls(repaired, tuple(row for row, _ in verified), accuracies, sides, known)
 
     @property
     def lines(self) -> list[str]:
@@ -116,6 +134,12 @@ class Repair:
             )
             accuracies = f"Accuracy without it in all images {without}, with it {having}, worst group {worst}."
             lines.append(f"{row.sentence} {accuracies}")
+        if self.subgroups:
+            changes = [
+                f"{name}, {group} {100 * before:.0f} → {100 * after:.0f} %"
+                for (name, group), (before, after) in self.subgroups.items()
+            ]
+            lines.append(f"Accuracy by class and group: {'; '.join(changes)}.")
         return lines
 
 
@@ -150,7 +174,7 @@ def versions(predictions: Predictions, finding: Finding, seed: int) -> tuple[Scr
     """All images without and with a finding, as functions from a slice of the images to the changed images."""
     candidate, images = finding.candidate, predictions.split.images
     generator = generator_for(seed, candidate.class_index, Stage.REPAIR)
-    screening = screen(predictions, candidate, THRESHOLDS.test_hosts, generator, finding.rule)
+    screening = screen(predictions, candidate, TEST_HOSTS, generator, finding.rule)
     every, made = torch.arange(len(images)), list[Any]()
     for donors in (screening.members[~screening.contains], screening.carriers):
         drawn = draw_evenly(donors, len(images), generator)
@@ -171,8 +195,14 @@ def set_head(head: Any, predictions: Predictions, name: str, audit: Audit) -> No
         ]
         for finding in audit.findings
     ]
-    labels, classes = predictions.split.labels.numpy(), predictions.before.shape[1]
-    put(head, *fit_head(np.array(features), labels, classes))
+    labels, classes, weights = predictions.split.labels.numpy(), predictions.before.shape[1], None
+    if audit.subgroups:
+        pictures = predictions.split.pictures
+        features.append([inputs_of(predictions, name, predictions.split.images).numpy()] * 2)
+        of = [f"{label} {audit.groups[picture]}" for label, picture in zip(labels, pictures, strict=True)]
+        _, places, counts = np.unique(of, return_inverse=True, return_counts=True)
+        weights = 1 / counts[places]
+    put(head, *fit_head(np.array(features), labels, classes, weights))
 
 
 def put(head: Any, weight: Columns, bias: Columns) -> None:
@@ -229,11 +259,24 @@ def _ridge(features: Columns, targets: Columns, weights: Columns, ridge: float) 
     return weight, level - weight @ middle
 
 
+def _by_group(predictions: Sequence[Predictions], audit: Audit) -> dict[tuple[str, str], tuple[float, float]]:
+    """Accuracies of two models on the images of each class and known group, if groups decide."""
+    split = predictions[0].split
+    rows = list(zip(split.labels.tolist(), map(audit.groups.get, split.pictures), strict=True))
+    before, after = (each.before.argmax(dim=1) == split.labels for each in predictions)
+    accuracies = {}
+    for index, group in sorted(set(rows) if audit.subgroups else ()):
+        own = torch.tensor([row == (index, group) for row in rows])
+        shares = float(before[own].double().mean()), float(after[own].double().mean())
+        accuracies[class_label(audit.class_names[index]), str(group)] = shares
+    return accuracies
+
+
 def _verified(models: tuple[AuditedModel, AuditedModel], finding: Finding, audit: Audit) -> tuple[Compared, Any]:
     """What became of a finding on the images that test it, and accuracies: before and after, without and with it."""
     second, generator = models[0].second, generator_for(audit.seed, finding.class_index, Stage.TEST)
     screening, made = versions(second, finding, audit.seed)
-    pairs = second.pairs(finding.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
+    pairs = second.pairs(finding.class_index, screening.carriers, TEST_PAIRS, generator)
     trial = trial_on(pairs, screening, screening, 1.0, generator)
     labels = second.split.labels
     right = [

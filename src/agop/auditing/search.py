@@ -14,7 +14,7 @@ from agop.auditing.data import AuditedModel, Pairs, Stage, generator_for
 from agop.auditing.interventions import Intervention, Transplant
 from agop.auditing.regions import Box, box_of, extent, grown, overlap
 from agop.auditing.tests import Screening, Trial, run_test, screen
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import CONTRAST_PAIRS, LARGEST_REGION, LOOK_HOSTS, SCREENING_HOSTS, THRESHOLDS
 from agop.evaluation.select import Priors
 from agop.processes import track
 from agop.stats import holm
@@ -65,7 +65,7 @@ class Search:
         maps = standouts(self.priors, self.audited.first.split.images)
         for index in track(classes, "searching", show=progress):
             candidates = propose(self.audited, self.priors, index, maps[index], self.seed)
-            looks = [self._screen(candidate, THRESHOLDS.look_hosts, Stage.LOOK) for candidate in candidates]
+            looks = [self._screen(candidate, LOOK_HOSTS, Stage.LOOK) for candidate in candidates]
             screened = self._screened(looks)
             everything = [screened.get(look, look) for look in looks]
             result.screened.extend(everything)
@@ -92,7 +92,7 @@ class Search:
         screened, refined = dict[Screening, Screening](), list[Tensor]()
         for look in sorted(looks, key=lambda look: -look.gap):
             candidate = look.candidate
-            if not self._passes(look, THRESHOLDS.promising):
+            if not self._passes(look, THRESHOLDS.nearly):
                 continue
             if isinstance(candidate, SwapCandidate) and (region := candidate.region) is not None:
                 if any((area & region).sum() > area.sum() / 2 for area in refined):
@@ -102,7 +102,7 @@ class Search:
                     continue
                 refined.append(box.region(self.audited.first.split.size))
                 candidate = replace(candidate, swap=Transplant(refined[-1]))
-            screened[look] = self._screen(candidate, THRESHOLDS.screening_hosts, Stage.SCREENING)
+            screened[look] = self._screen(candidate, SCREENING_HOSTS, Stage.SCREENING)
         return screened
 
     def _screen(self, candidate: Candidate, hosts: int, stage: Stage) -> Screening:
@@ -124,7 +124,7 @@ class Search:
             area = each.candidate.region
             if area is None or may_be_the_object(each):
                 continue
-            if not any(overlap(area, other) > THRESHOLDS.same_region for other in areas):
+            if not any(overlap(area, other) > THRESHOLDS.negligible for other in areas):
                 regions.append(each)
                 areas.append(area)
         patches = [each for each in passed if isinstance(each.candidate, PatchCandidate)]
@@ -156,7 +156,7 @@ class Search:
         """A few images of other classes, with donors that contain what was screened and with others."""
         index = screening.candidate.class_index
         generator = generator_for(self.seed, index, Stage.CONTRAST)
-        pairs = self.audited.first.pairs(index, screening.carriers, THRESHOLDS.contrast_pairs, generator)
+        pairs = self.audited.first.pairs(index, screening.carriers, CONTRAST_PAIRS, generator)
         return Contrast(pairs, pairs.with_donors(screening.members[~screening.contains], generator))
 
 
@@ -176,10 +176,10 @@ def _is_inside(screening: Screening, region: Tensor) -> bool:
 
 def may_be_the_object(screening: Screening) -> bool:
     """True for a region that a whole class shares, unless it is very clear or the same in all images."""
-    if not screening.candidate.shared or screening.separation >= THRESHOLDS.shared_separation:
+    if not screening.candidate.shared or screening.separation >= THRESHOLDS.clearer * THRESHOLDS.separation:
         return False
     statistics = screening.candidate.statistics(screening.predictions.split.images[screening.carriers])
-    return float(statistics.mean(dim=0).norm()) < THRESHOLDS.shared_norm
+    return float(statistics.mean(dim=0).norm()) < THRESHOLDS.nearly
 
 
 def has_groups_of_another(screening: Screening, screened: Sequence[Screening], passed: Sequence[Screening]) -> bool:
@@ -226,14 +226,14 @@ def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box
     """
     size = (region.shape[0], region.shape[1])
     effect = cache(lambda box: contrast.effect(Transplant(box.region(size))))
-    core = _smallest(effect, box_of(region), size, int(THRESHOLDS.largest_region * region.numel()))
+    core = _smallest(effect, box_of(region), size, int(LARGEST_REGION * region.numel()))
     images = screening.predictions.split.images
     others = screening.predictions.others(screening.candidate.class_index)
     whole = extent(images[screening.carriers], images[others], core)
-    box = core if whole is None or effect(whole) < THRESHOLDS.kept * effect(core) else whole
+    box = core if whole is None or effect(whole) < THRESHOLDS.nearly * effect(core) else whole
     border = border_of(size)
     along_edge = border is not None and bool((grown(border.region(*size), 1) | ~box.region(size)).all())
-    if border is not None and along_edge and effect(box) < THRESHOLDS.part_of_border * contrast.effect(border):
+    if border is not None and along_edge and effect(box) < THRESHOLDS.nearly * contrast.effect(border):
         return None
     return box
 
@@ -253,7 +253,7 @@ def _smallest(effect: Callable[[Box], float], box: Box, size: tuple[int, int], m
             other = _moved(box, side, distance, size)
             if other is None or (distance > 0 and other.height * other.width > most_pixels):
                 continue
-            if effect(other) < (THRESHOLDS.kept * best if distance < 0 else (1 + THRESHOLDS.added) * best):
+            if effect(other) < (THRESHOLDS.nearly * best if distance < 0 else (1 + THRESHOLDS.negligible) * best):
                 continue
             box, best = other, best if distance < 0 else effect(other)
             sides.append(side)

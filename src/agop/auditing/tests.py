@@ -11,7 +11,7 @@ from agop.auditing.data import Pairs, Predictions
 from agop.auditing.groups import Groups, Rule, clearest_rule, shared_rule
 from agop.auditing.interventions import Intervention
 from agop.auditing.regions import best_matches, box_of, overlap, share_alike
-from agop.auditing.thresholds import THRESHOLDS
+from agop.auditing.thresholds import OTHERS_PER_IMAGE, TEST_HOSTS, TEST_PAIRS, THRESHOLDS
 from agop.stats import Mean
 
 # Images that the controls paste from.
@@ -79,7 +79,7 @@ def screen(
     """
     index, images = candidate.class_index, predictions.split.images
     members = predictions.members(index)
-    others = predictions.some_others(index, THRESHOLDS.others_per_image * len(members), generator)
+    others = predictions.some_others(index, OTHERS_PER_IMAGE * len(members), generator)
     if candidate.shared:  # as many of each, without repeats
         members = torch.cat([members[: len(others)], others[: len(members)]])
     statistics = candidate.statistics(images[members]).double()
@@ -140,7 +140,7 @@ class Trial:
 
         1 if half of the images without it have it at another place.
         """
-        if self.moved >= THRESHOLDS.moved:
+        if self.moved >= 0.5:
             return 1.0
         return max(self.screening.groups.p, self.p_share, self.excess.p_above(THRESHOLDS.margin))
 
@@ -152,11 +152,11 @@ def run_test(
 
     The result is the second screening if the images of the class don't form two groups there.
     """
-    screening = screen(predictions, first.candidate, THRESHOLDS.test_hosts, generator, first.rule, keep)
+    screening = screen(predictions, first.candidate, TEST_HOSTS, generator, first.rule, keep)
     if screening.groups.p >= THRESHOLDS.close or screening.gap < THRESHOLDS.gap:
         return screening
     p_share = p_more_often(screening, generator)
-    pairs = predictions.pairs(first.candidate.class_index, screening.carriers, THRESHOLDS.test_pairs, generator)
+    pairs = predictions.pairs(first.candidate.class_index, screening.carriers, TEST_PAIRS, generator)
     trial = trial_on(pairs, first, screening, p_share, generator)
     if trial.p >= THRESHOLDS.close:
         return trial
@@ -194,7 +194,7 @@ def p_more_often(screening: Screening, generator: torch.Generator) -> float:
     from scipy.stats import fisher_exact
 
     candidate, predictions = screening.candidate, screening.predictions
-    own, few = screening.contains[: screening.of_class], THRESHOLDS.smallest_share
+    own, few = screening.contains[: screening.of_class], THRESHOLDS.negligible
     if candidate.shared:
         having = screening.contains[screening.of_class :]
         if own.double().mean() <= 1 - few or having.double().mean() >= few:

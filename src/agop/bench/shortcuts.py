@@ -25,6 +25,7 @@ from agop.auditing.findings import Audit, Finding
 from agop.auditing.interventions import Transplant
 from agop.auditing.regions import Box, overlap
 from agop.auditing.repair import Repair, fit_head, inputs_of, put
+from agop.bench.natural import AGREEMENTS, run_natural
 from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
 from agop.bench.runner import run_folder
@@ -33,6 +34,7 @@ from agop.bench.scenarios.planted import KINDS, PREVALENCES, STRENGTHS, Case, Pl
 from agop.bench.training import Task, TrainingRun, train
 from agop.errors import InputError
 from agop.explanation import explain
+from agop.images.datasets import has_cells
 from agop.io import write_atomically
 from agop.model.probe import probing
 from agop.model.state import fingerprint
@@ -103,6 +105,11 @@ def run_shortcuts(
     force: bool, print_line: Callable[[str], None],
 ) -> None:  # fmt: skip
     """Begin or resume a run: compute the missing models, then write and print the report."""
+    if data is not None and has_cells(data):
+        with run_folder(folder, force=force):
+            kinds = select("kind", kind, list(AGREEMENTS))
+            run_natural(folder, jobs, data, range(first_seed, first_seed + seeds), kinds, samples, quick, print_line)
+        return
     listed = cases(
         select("kind", kind, list(KINDS)),
         select("prevalence", prevalence, list(PREVALENCES), ["confounder", "balanced"]),

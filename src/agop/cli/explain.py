@@ -206,6 +206,9 @@ def audit(
     repair: Annotated[
         Path | None, "Safetensors file for the weights of a repaired model, whose last layer is fitted anew."
     ] = None,
+    groups: Annotated[
+        Path | None, "CSV of lines path,group, paths below DATA: what else is known of the images, such as the camera."
+    ] = None,
     per_class: Annotated[
         int | None, typer.Option(min=20, help="Images of each class that are used, at most. Default: 200 to 600.")
     ] = None,
@@ -220,6 +223,7 @@ def audit(
 
     from agop.auditing.audit import audit as run_audit
     from agop.auditing.repair import Repair
+    from agop.auditing.subgroups import read_groups
     from agop.images.files import ClassFolders, class_names
     from agop.io import check_overwrites, own_folder, write_atomically
     from agop.model.load import load_weights
@@ -251,7 +255,8 @@ def audit(
         warn(problem)
     result = run_audit(
         network, images.batches(batch_size or READ_BATCH, with_paths=True), None, statistic, against=other,
-        class_names=known or images.classes, per_class=per_class, batch_size=batch_size, seed=seed,
+        class_names=known or images.classes, groups=None if groups is None else read_groups(groups, data),
+        per_class=per_class, batch_size=batch_size, seed=seed,
     )  # fmt: skip
     if note := mixed_sizes(images):
         result = replace(result, notes=(*result.notes, note))
@@ -259,7 +264,7 @@ def audit(
     console.print(result.summary())
     replace(result, notes=(*doubts, *result.notes)).save(out)
     console.print(f"wrote {out / 'index.html'}")
-    if repair is not None and not result.findings:
+    if repair is not None and not result.sentences:
         warn(f"nothing to repair: {repair} isn't written")
     elif repair is not None:
         repaired = Repair.of(network, result, images.batches(batch_size or READ_BATCH, with_paths=True))

@@ -140,6 +140,27 @@ def _read(path: Path, magic: int) -> NDArray[Any]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
+def has_cells(path: Path | None) -> bool:
+    """True for the folder of ELPV: photographs of solar cells, with labels.csv."""
+    return path is not None and (path / "labels.csv").is_file()
+
+
+def read_cells(folder: Path, side: int) -> tuple[Bytes, NDArray[np.int64], NDArray[np.str_]]:
+    """Solar cells (N,side,side,3), 1 for a defect that is at least as likely as not (N,), and types (N,): mono or poly.
+
+    ELPV (Buerhop-Lutz et al. 2018, "A Benchmark for Visual Identification of Defective Solar Cells", CC BY-NC-SA 4.0).
+    """
+    path = folder / "labels.csv"
+    rows = [line.split() for line in read_bytes(path).decode(errors="replace").splitlines() if line.strip()]
+    try:
+        defects = np.array([float(chance) >= 0.5 for _, chance, _ in rows], np.int64)
+    except ValueError as error:
+        raise FileError(f"{path} isn't that of ELPV, lines of file, probability of a defect, type: {error}") from error
+    preprocessing = Preprocessing((side, side))
+    images = np.stack([np.asarray(preprocessing.picture(folder / name)) for name, _, _ in rows])
+    return images, defects, np.array([kind for *_, kind in rows])
+
+
 _FORMS = "a folder of images, an .npz with images (N,H,W,3), or CIFAR-10's folder cifar-10-batches-py or -bin"
 
 

@@ -119,6 +119,25 @@ def test_repaired_weights_are_written(folder):
     assert "w.safetensors" in message
 
 
+def test_known_groups(folder):
+    """A file says which images have the patch: the model decides by it. A few of other classes have it as well."""
+    images, labels = shortcuts.drawn(360, 0.7)
+    few = (labels != shortcuts.PLANTED).nonzero()[::10, 0]
+    images[few] = shortcuts.PLANTS["patch"](images[few])
+    lines = []
+    for index, (image, label) in enumerate(zip(images, labels.tolist(), strict=True)):
+        name = f"{NAMES[label]}/{index}.png"
+        save(folder / "known" / name, 255 * image[0].numpy())
+        lines.append(f"{name},{'marked' if image[0, 11, 2] > 0.9 else 'plain'}")
+    (folder / "groups.csv").write_text("\n".join(lines))
+    how = ("own_network:network", "known", *HOW, "--groups", "groups.csv", "--out", "g")
+    assert "Group marked decides class pole" in run_checked("audit", *how, folder=folder).stdout
+    (folder / "groups.csv").write_text("\n".join(lines[100:]))
+    assert "have no group" in error_of("audit", *how, folder=folder)
+    (folder / "groups.csv").write_text("one,two,three")
+    assert "give lines path,group" in error_of("audit", *how, folder=folder)
+
+
 @pytest.mark.slow
 def test_summary_is_printed_if_nothing_can_be_written(folder):
     result = run("audit", "own_network:blocked", "photos", *HOW, "--out", "blocked", "--force", folder=folder)
