@@ -277,7 +277,7 @@ class Audit:
             return "Nothing was tried: the model is at chance.", "open"
         if not self.sentences:
             return "No shortcut found.", "good"
-        first = (*self.findings, *self.subgroups)[0]
+        first: Finding | Subgroup = self.findings[0] if self.findings else self.subgroups[0]
         name, others = class_label(self.class_names[first.class_index]), len(self.sentences) - 1
         more = f" {counted(others, 'more finding')} below." if others else ""
         if isinstance(first, Finding):

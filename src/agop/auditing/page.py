@@ -113,8 +113,8 @@ def _carried(subgroup: Subgroup) -> list[tuple[str, list[tuple[str, str]]]]:
 
     return [
         ("Other images", strip(split.images[hosts], [f"{p:.2f}" for p in before.tolist()])),
-        (f"Images of {subgroup.name}", strip(split.images[donors], [""] * len(order))),
-        ("The first with this of the second", strip(changed, [f"{p:.2f}" for p in (before + trial.changes[order])])),
+        (f"Images of group {subgroup.name}", strip(split.images[donors], [""] * len(order))),
+        ("The other images with that", strip(changed, [f"{p:.2f}" for p in (before + trial.changes[order])])),
     ]
 
 
