@@ -114,7 +114,10 @@ def _carried(subgroup: Subgroup) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         ("Other images", strip(split.images[hosts], [f"{p:.2f}" for p in before.tolist()])),
         (f"Images of group {subgroup.name}", strip(split.images[donors], [""] * len(order))),
-        ("Other images, with what carries the group", strip(changed, [f"{p:.2f}" for p in (before + trial.changes[order])])),
+        (
+            "Other images, with what carries the group",
+            strip(changed, [f"{p:.2f}" for p in before + trial.changes[order]]),
+        ),
     ]
 
 
