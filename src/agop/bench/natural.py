@@ -192,7 +192,7 @@ def markdown(spec: NaturalSpec, results: Sequence[NaturalResult]) -> str:
             for group in groups
         ]
         worst = f"{min(result.before.values()):.2f} → {min(result.after.values()):.2f}"
-        found = (", ".join(["yes" if some else "–"]) for some in (result.findings, result.subgroups))
+        found = ("yes" if some else "–" for some in (result.findings, result.subgroups))
         share = f"{100 * AGREEMENTS[result.goes_with]:.0f} %"
         return [share, str(result.seed), *changes, worst, *found]
 
