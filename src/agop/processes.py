@@ -65,7 +65,15 @@ def progress_bar() -> Progress:
     random.setstate(state)
     console = Console(stderr=True)
 
-    class Lines(Progress):
+    class Timed(Progress):
+        """A bar whose time left counts from the start, not from the first item that ends."""
+
+        def add_task(self, *args: Any, **options: Any) -> Any:
+            task = super().add_task(*args, **options)
+            self.advance(task, 0)
+            return task
+
+    class Lines(Timed):
         """Lines with what is done and the time left: one in 15 seconds, and one at the end if there was none."""
 
         def __enter__(self) -> Lines:
@@ -93,7 +101,7 @@ def progress_bar() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     hidden = not (console.is_terminal or console.is_jupyter)
     seconds = 3600.0  # an item may take minutes: rich's 30 seconds would give no time left
-    kind = Lines if hidden else Progress
+    kind = Lines if hidden else Timed
     return kind(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=seconds)
 
 
