@@ -103,10 +103,10 @@ class Repair:
         batch_size: int | None = None, *, groups: Names | Sequence[Any] | None = None, progress: bool = True,
     ) -> Repair:  # fmt: skip
         """Repair a model: see `repair`."""
-        if audit.fingerprint != fingerprint(model):
-            raise InputError("the audit is of another model, or of other weights: audit this model")
         if not audit.sentences:
             raise InputError("the audit has no findings: there is nothing to repair")
+        if audit.fingerprint != fingerprint(model):
+            raise InputError("the audit is of another model, or of other weights: audit this model")
         sample = read_sample(model, images, labels, audit.per_class, audit.seed, progress=progress)
         if audit.subgroups:
             audit = replace(audit, groups=names_of(audit.groups if groups is None else groups, sample))
@@ -145,7 +145,10 @@ class Repair:
 
 def head_name(probe: Probe, images: Tensor, layer: str | None) -> str:
     """Name of the linear layer that returns the logits."""
-    with torch.no_grad(), captured([m for m in probe.model.modules() if isinstance(m, nn.Linear)]) as outputs:
+    linear = [module for module in probe.model.modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise LayerError("the model has no linear layer: the last one is what a repair changes")
+    with torch.no_grad(), captured(linear) as outputs:
         logits = probe.forward(probe.placed(images))
     if layer is not None:
         module = named_layer(probe.model, layer)[1]

@@ -23,9 +23,9 @@ _ONE_IN = 64
 # of all, 5 give 1.4 times. 100 samples give each pixel to about a tenth.
 _ENOUGH_IN_CLASS, _ENOUGH = 20, 100
 _PLACES = (
-    ("top left", "top edge", "top right"),
-    ("left edge", "centre", "right edge"),
-    ("bottom left", "bottom edge", "bottom right"),
+    ("top left", "top", "top right"),
+    ("left", "centre", "right"),
+    ("bottom left", "bottom", "bottom right"),
 )
 # Class names in a list, and pictures in one overview: all samples, and the most concentrated classes.
 _LISTED_NAMES, _MOST = 10, 24
@@ -153,7 +153,7 @@ def concentration(saliency: Tensor) -> Concentration:
 
 
 def place_in_words(down: float, right: float) -> str:
-    """A place in an image, by how far down and right it is, from 0 to below 1: "top left", "bottom edge", "centre"."""
+    """A place in an image, by how far down and right it is, from 0 to below 1: "top left", "bottom", "centre"."""
     return _PLACES[int(3 * down)][int(3 * right)]
 
 

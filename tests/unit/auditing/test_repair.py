@@ -172,6 +172,11 @@ def test_audit_without_findings_or_of_another_model_raises(model, images, audit)
         agop.repair(honest, audited(honest, clean), *clean, progress=False)
     with pytest.raises(InputError, match="the audit is of another model, or of other weights"):
         agop.repair(honest, audit, *images, progress=False)
+    untrained = nn.Sequential(nn.Flatten(), nn.Linear(images[0][0].numel(), 3)).eval()
+    at_chance = audited(untrained, images)
+    assert at_chance.at_chance
+    with pytest.raises(InputError, match="the audit has no findings"):
+        agop.repair(untrained, at_chance, *images, progress=False)
 
 
 class Pooled(nn.Module):
@@ -195,3 +200,11 @@ def test_head_that_cannot_be_found_raises(model, images):
     with pytest.raises(LayerError, match="the model has no layer 'fc'"):
         agop.repair(pooled, audit, *images, layer="fc", progress=False)
     assert accuracies(agop.repair(pooled, audit, *images, layer="model.7", progress=False))[1] > 0.85
+
+
+def test_network_without_a_linear_layer_cannot_be_repaired(model, images):
+    head = nn.Conv2d(16, 3, 4)
+    head.weight.data, head.bias.data = model[7].weight.detach().view(3, 16, 4, 4), model[7].bias.detach()
+    same = nn.Sequential(*model[:6], head, nn.Flatten()).eval()
+    with pytest.raises(LayerError, match="the model has no linear layer"):
+        agop.repair(same, audited(same, images), *images, progress=False)

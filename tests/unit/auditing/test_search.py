@@ -89,7 +89,7 @@ def test_boxes():
 
 
 @pytest.mark.parametrize(
-    ("box", "words"), [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom edge"), (Box(4, 4, 8, 8), "centre")]
+    ("box", "words"), [(Box(0, 0, 4, 4), "top left"), (Box(8, 4, 12, 8), "bottom"), (Box(4, 4, 8, 8), "centre")]
 )
 def test_place_of_a_region_in_words(box, words):
     assert subject_in_words(region(box=box)) == f"A {box.height}×{box.width} region at the {words}"

@@ -39,7 +39,7 @@ def slow_twin(saliency):
     vertical = ("top", "", "bottom")[int(3 * (y0 + 0.5) / height)]
     horizontal = ("left", "", "right")[int(3 * (x0 + 0.5) / width)]
     words = [word for word in (vertical, horizontal) if word]
-    place = " ".join(words if len(words) == 2 else [*words, "edge"] if words else ["centre"])
+    place = " ".join(words or ["centre"])
     return weight / sum(value for value, _, _ in pixels), place if near >= weight / 2 else "scattered"
 
 
