@@ -150,7 +150,7 @@ class Search:
         """
         if screening.separation < share * THRESHOLDS.separation or screening.gap < share * THRESHOLDS.gap:
             return False
-        return self.contrast(screening).rise(screening.candidate) >= THRESHOLDS.rise
+        return self.contrast(screening).rise(screening.candidate) >= THRESHOLDS.margin
 
     def contrast(self, screening: Screening) -> Contrast:
         """A few images of other classes, with donors that contain what was screened and with others."""
@@ -239,14 +239,15 @@ def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box
 
 
 def _smallest(effect: Callable[[Box], float], box: Box, size: tuple[int, int], most_pixels: int) -> Box:
-    """The box with its sides moved outwards while the effect grows, up to `most_pixels`, then inwards while it stays.
+    """The box with its sides moved inwards while the effect stays, outwards by an eighth of the image while it grows,
+    up to `most_pixels`, and inwards again.
 
     The sides move in turn, each until it fails. The effect is that on the log-odds: the probability is near 1 as soon
     as a part of the pattern suffices.
     """
     step = max(1, min(size) // 32)
     best = effect(box)
-    for distance in (step, -step):
+    for distance in (-step, 4 * step, -step):
         sides = ["top", "left", "bottom", "right"]
         while sides:
             side = sides.pop(0)

@@ -1,4 +1,4 @@
-"""Thresholds: the ten decisions of an audit, and sizes of its computation.
+"""Thresholds: the nine decisions of an audit, and sizes of its computation.
 
 Chosen on SmallResNet on CIFAR-10 and Fashion-MNIST, seeds from 100 on. docs/audit-rules.md has the rules in a figure,
 and what each threshold does at half and at twice its value.
@@ -29,10 +29,8 @@ class Thresholds:
     alike: float = 0.75
     # Difference of the groups' mean responses, in log-odds.
     gap: float = 0.25
-    # Rise of P(class) beyond that with donors without the pattern, on the first half. Natural groups of Fashion-MNIST,
-    # with D up to 5.7, have 0.015. Without it, half of the passes refined windows that a test rejected.
-    rise: float = 0.02
-    # The effect on P(class) must be this much above that of the strongest control, on the second half.
+    # P(class) must rise by this much more than with the strongest control on the second half, and on the first half
+    # than with donors without the pattern: natural groups of Fashion-MNIST, with D up to 5.7, have 0.015.
     margin: float = 0.05
     # Probability of a false alarm in an audit, after Holm's correction. A p value of up to four times as much is close.
     level: float = 0.05
@@ -55,5 +53,6 @@ LARGEST_REGION = 0.1
 # Images that what is proposed is pasted into: at first look, after refinement, and in the test. With 2 of all images in
 # the first look: AUROC 0.978 and 30 of 33 found in the benchmark. With 50 images: 28 of 33. Without one, a false alarm.
 LOOK_HOSTS, SCREENING_HOSTS, TEST_HOSTS = 2, 4, 8
-# Pairs of images for the effect on P(class): on the first half, and in the test.
-CONTRAST_PAIRS, TEST_PAIRS = 32, 300
+# Pairs of images for the effect on P(class): on the first half, and in the test. With 32 on the first half, boxes of
+# faint watermarks were cut, and half of what passed failed in the test.
+CONTRAST_PAIRS, TEST_PAIRS = 128, 300
