@@ -9,7 +9,19 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from agop.auditing.candidates import PROPERTIES, Candidate, PatchCandidate, SwapCandidate, border_of, propose, standouts
+from agop.auditing.candidates import (
+    COLOUR,
+    HIGH_FREQUENCY,
+    PATCH,
+    PROPERTIES,
+    REGION,
+    Candidate,
+    PatchCandidate,
+    SwapCandidate,
+    border_of,
+    propose,
+    standouts,
+)
 from agop.auditing.data import AuditedModel, Pairs, Stage, generator_for
 from agop.auditing.interventions import Intervention, Transplant
 from agop.auditing.regions import Box, box_of, extent, grown, overlap
@@ -185,9 +197,13 @@ def may_be_the_object(screening: Screening) -> bool:
 def has_groups_of_another(screening: Screening, screened: Sequence[Screening], passed: Sequence[Screening]) -> bool:
     """True if its groups are the much clearer groups of something that has no effect of its own.
 
-    Half of all images may have a frame that the model ignores. Without it, the usual colours of a class show.
+    Half of all images may have a frame that the model ignores. Without it, the usual colours of a class show. The
+    colours and high frequencies of the image include those of a region or patch, so they aren't something else.
     """
+    is_part = screening.candidate.kind in (REGION, PATCH)
     for other in screened:
+        if is_part and other.candidate.kind in (COLOUR, HIGH_FREQUENCY):
+            continue
         if other.separation < THRESHOLDS.clearer * screening.separation or any(other is each for each in passed):
             continue
         count = min(screening.of_class, other.of_class)
@@ -239,15 +255,15 @@ def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box
 
 
 def _smallest(effect: Callable[[Box], float], box: Box, size: tuple[int, int], most_pixels: int) -> Box:
-    """The box with its sides moved inwards while the effect stays, outwards by an eighth of the image while it grows,
-    up to `most_pixels`, and inwards again.
+    """The box with its sides moved inwards while the effect stays, outwards while it grows, up to `most_pixels`, first
+    by an eighth of the image, and inwards again.
 
     The sides move in turn, each until it fails. The effect is that on the log-odds: the probability is near 1 as soon
     as a part of the pattern suffices.
     """
     step = max(1, min(size) // 32)
     best = effect(box)
-    for distance in (-step, 4 * step, -step):
+    for distance in (-step, max(1, min(size) // 8), step, -step):
         sides = ["top", "left", "bottom", "right"]
         while sides:
             side = sides.pop(0)

@@ -9,6 +9,7 @@ from torch import nn
 
 from agop.auditing.audit import NEW, REDUCED, REMOVED, STRONGER, UNCHANGED, UNCLEAR, detectable, verdict
 from agop.auditing.candidates import (
+    BORDER,
     COLOUR,
     PATCH,
     REGION,
@@ -24,7 +25,7 @@ from agop.auditing.candidates import (
 from agop.auditing.data import Predictions, Split
 from agop.auditing.findings import subject_in_words
 from agop.auditing.groups import Groups, Rule, clearest_rule, discriminant, p_uniform, separations, shared_rule
-from agop.auditing.interventions import Colour, Remove, Transplant, TransplantElsewhere, patch_index
+from agop.auditing.interventions import Border, Colour, Remove, Transplant, TransplantElsewhere, patch_index
 from agop.auditing.regions import (
     Box,
     best_matches,
@@ -504,15 +505,28 @@ def region(class_index=0, box=BOX, shared=False):
     return SwapCandidate(REGION, class_index, "scan", Transplant(box.region((12, 12))), shared=shared)
 
 
+def of_whole_image(kind):
+    return SwapCandidate(kind, 0, "whole image", {COLOUR: Colour(), BORDER: Border(1)}[kind])
+
+
 def test_groups_that_are_those_of_something_without_effect_are_not_tested():
     """Images without a frame, which the model ignores, show the colours of their class."""
     framed = torch.arange(40) % 2 == 0
-    colour, border = screened(region(), ~framed, 5.0), screened(region(), framed, 20.0)
+    colour, border = screened(of_whole_image(COLOUR), ~framed, 5.0), screened(of_whole_image(BORDER), framed, 20.0)
     assert has_groups_of_another(colour, [colour, border], [colour])
     assert not has_groups_of_another(colour, [colour, border], [colour, border])  # the border has an effect as well
     assert not has_groups_of_another(colour, [colour, screened(region(), framed, 9.0)], [colour])  # hardly clearer
     others = screened(region(), torch.arange(40) % 4 < 2, 20.0)
     assert not has_groups_of_another(colour, [colour, others], [colour])  # other groups
+
+
+def test_colours_of_the_whole_image_are_not_something_else_than_a_region():
+    """A patch in a corner changes the colours of the image, which have no effect of their own."""
+    patched = torch.arange(40) % 4 > 0
+    patch = screened(region(), patched, 9.0)
+    colour = screened(of_whole_image(COLOUR), ~patched, 80.0)
+    assert not has_groups_of_another(patch, [patch, colour], [patch])
+    assert has_groups_of_another(patch, [patch, screened(region(), ~patched, 80.0)], [patch])
 
 
 def test_what_a_whole_class_shares_is_the_object_unless_it_is_very_clear_or_always_the_same():
