@@ -121,7 +121,7 @@ class Finding:
     @property
     def next_steps(self) -> str:
         """What to do about it."""
-        return _NEXT_STEPS[self.kind]
+        return f"{_NEXT_STEPS[self.kind]} Without retraining, agop.repair or agop audit --repair refits the last layer."
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON values, without its images."""
