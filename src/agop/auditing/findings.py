@@ -231,7 +231,8 @@ class Audit:
     `notes` says what was skipped and why, `close` what more images may decide. `detectable` is the effect beyond the
     controls from which a shortcut would have been found in four of five cases, NaN if nothing was tried. `comparison`
     is that with another model. `subgroups` are those of the known `groups` by which it decides. `reliance` is what the
-    model looks at, `selection` compares methods; both are None for a model at chance.
+    model looks at, `selection` compares methods; both are None for a model at chance. `repair` has the sentences of a
+    repair, if there was one.
     """
 
     findings: tuple[Finding, ...]
@@ -252,6 +253,7 @@ class Audit:
     seed: int = 0
     subgroups: tuple[Subgroup, ...] = ()
     groups: Mapping[str, str] = field(default_factory=dict, repr=False)
+    repair: tuple[str, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
@@ -313,6 +315,7 @@ class Audit:
             "findings": [finding.to_dict() for finding in self.findings],
             "subgroups": [subgroup.to_dict() for subgroup in self.subgroups],
             "tried": list(self.table),
+            "repair": list(self.repair),
             "comparison": None if self.comparison is None else self.comparison.to_dict(),
             "reliance": None if self.reliance is None else self.reliance.to_dict(),
             "selection": None if self.selection is None else self.selection.to_dict(),

@@ -262,7 +262,8 @@ def audit(
         result = replace(result, notes=(*result.notes, note))
     console = plain_console()
     console.print(result.summary())
-    replace(result, notes=(*doubts, *result.notes)).save(out)
+    result = replace(result, notes=(*doubts, *result.notes))
+    result.save(out)
     console.print(f"wrote {out / 'index.html'}")
     if repair is not None and not result.sentences:
         warn(f"nothing to repair: {repair} isn't written")
@@ -272,4 +273,5 @@ def audit(
             console.print(line)
         weights = {name: value.contiguous().clone() for name, value in repaired.model.state_dict().items()}
         write_atomically(repair, to_safetensors(weights))
+        replace(result, repair=tuple(repaired.lines)).save(out)
         console.print(f"wrote {repair}")

@@ -108,6 +108,9 @@ def test_repaired_weights_are_written(folder):
     )
     assert "The repaired model" in done.stdout
     assert ": removed." in done.stdout
+    lines = json.loads((folder / "r/audit.json").read_text())["repair"]
+    assert all(line in done.stdout for line in lines)
+    assert lines[0] in (folder / "r/index.html").read_text()
     how = ("--weights", "new.safetensors", *HOW[2:])
     again = run_checked(
         "audit", "own_network:network", "photos", *how, "--out", "s", "--repair", "x.safetensors", folder=folder
