@@ -255,15 +255,15 @@ def refined_box(contrast: Contrast, screening: Screening, region: Tensor) -> Box
 
 
 def _smallest(effect: Callable[[Box], float], box: Box, size: tuple[int, int], most_pixels: int) -> Box:
-    """The box with its sides moved inwards while the effect stays, outwards while it grows, up to `most_pixels`, first
-    by an eighth of the image, and inwards again.
+    """The box with its sides moved inwards while the effect stays, outwards while it grows, up to `most_pixels`, and
+    inwards again.
 
     The sides move in turn, each until it fails. The effect is that on the log-odds: the probability is near 1 as soon
     as a part of the pattern suffices.
     """
     step = max(1, min(size) // 32)
     best = effect(box)
-    for distance in (-step, max(1, min(size) // 8), step, -step):
+    for distance in (-step, step, -step):
         sides = ["top", "left", "bottom", "right"]
         while sides:
             side = sides.pop(0)
