@@ -84,9 +84,9 @@ def audit(
         audited = stack.enter_context(AuditedModel.of(model, sample, batch_size))
         other = None if against is None else stack.enter_context(AuditedModel.of(against, sample, batch_size))
         accuracy, count = audited.accuracy, len(sample.labels)
-        if problem := _chance(audited, sample, "the model", "nothing was tried"):
+        if problem := chance(audited, sample, "the model", "nothing was tried"):
             return Audit((), (), accuracy, count, names, (problem, *notes), at_chance=True)
-        if other is not None and (problem := _chance(other, sample, "the other model", "nothing was compared")):
+        if other is not None and (problem := chance(other, sample, "the other model", "nothing was compared")):
             notes, other = (problem, *notes), None
         examined = examine(audited, sample, prior, names, seed, progress=progress)
         decisive = subgroups(audited, known, names, seed) if known else ()
@@ -192,7 +192,7 @@ def _notes(sample: ImageSample, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: str) -> str:
+def chance(audited: AuditedModel, sample: ImageSample, name: str, consequence: str) -> str:
     """A problem if the model classifies no more images correctly than are in the largest class, else ""."""
     count, majority = len(sample.labels), int(sample.labels.bincount().max())
     correct = round(audited.accuracy * count)

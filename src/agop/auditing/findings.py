@@ -131,6 +131,8 @@ class Finding:
         return whose | values | {"interval": list(self.interval)}
 
 
+# Known groups that a sentence names.
+_LISTED = 10
 _PROPERTIES = {
     COLOUR: "The colour and contrast of the image",
     BORDER: "The border of the image",
@@ -299,7 +301,10 @@ class Audit:
             f"An effect of {self.detectable:.2f} beyond the controls, in half of a class's images, would have been "
             "found in 4 of 5 cases."
         )
-        return [*([] if self.sentences else ["No shortcut found."]), *self.close, f"Tried: {listed}. {detectable}"]
+        lines = [] if self.sentences else ["No shortcut found."]
+        if self.groups and not self.subgroups:
+            lines.append(f"No known group decides a class: {', '.join(sorted(set(self.groups.values()))[:_LISTED])}.")
+        return [*lines, *self.close, f"Tried: {listed}. {detectable}"]
 
     def to_dict(self) -> dict[str, Any]:
         """The audit as JSON values."""

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torch import Tensor, nn
 
-from agop.auditing.audit import compared
+from agop.auditing.audit import chance, compared
 from agop.auditing.candidates import PatchCandidate
 from agop.auditing.data import (
     AuditedModel,
@@ -119,6 +119,8 @@ class Repair:
         repaired = copy.deepcopy(unwrapped(model))
         vars(repaired).pop(FINGERPRINT, None)  # of a prepared copy: it carries that of its model
         with AuditedModel.of(model, sample, batch_size) as audited:
+            if groups is None and (problem := chance(audited, sample, "the model", "nothing was repaired")):
+                raise InputError(problem)
             name = head_name(audited.first.probe, sample.images[:2], layer)
             set_head(repaired.get_submodule(name), audited.first, name, audit)
             with AuditedModel.of(repaired, sample, batch_size) as other:
@@ -139,7 +141,7 @@ class Repair:
                 for values in (pair[:, 0].mean(axis=1), pair[:, 1].mean(axis=1), pair.min(axis=(1, 2)))
             )
             accuracies = f"Accuracy without it in all images {without}, with it {having}, worst group {worst}."
-            lines.append(f"{row.sentence} {accuracies}")
+            lines.append(f"{row.sentence.replace('in the other model', 'in the repaired model')} {accuracies}")
         if self.subgroups:
             changes = [
                 f"{name}, {group} {100 * before:.0f} → {100 * after:.0f} %"

@@ -69,9 +69,12 @@ def read_groups(path: Path, folder: Path) -> Names:
         rows = [row for row in csv.reader(read_bytes(path).decode().splitlines()) if row]
     except UnicodeDecodeError as error:
         raise FileError(f"{path} isn't text in UTF-8: {error}") from error
-    if wrong := [row for row in rows if len(row) != 2]:
+    if wrong := [row for row in rows if len(row) != 2 or not row[1].strip()]:
         raise InputError(f"{path} has the line {','.join(wrong[0])}: give lines path,group")
-    return {str(folder / image): name for image, name in rows}
+    names = {str(folder / image): name for image, name in rows}
+    if twice := [image for image, name in rows if names[str(folder / image)] != name]:
+        raise InputError(f"{path} has two groups of {twice[0]}: give one")
+    return names
 
 
 def names_of(groups: Names | Sequence[Any], sample: ImageSample) -> Names:
@@ -83,8 +86,14 @@ def names_of(groups: Names | Sequence[Any], sample: ImageSample) -> Names:
         raise InputError(f"there are {len(groups)} groups and {count} images: give the group of each image")
     names = groups if isinstance(groups, Mapping) else {str(place): name for place, name in enumerate(groups)}
     if missing := [picture for picture in sample.pictures if picture not in names]:
-        raise InputError(f"image {missing[0]} and {len(missing) - 1} more have no group: give the group of each image")
-    return {picture: str(names[picture]) for picture in sample.pictures}
+        raise InputError(
+            f"image {missing[0]} and {len(missing) - 1} more have no group: give the group of each image, in a CSV by "
+            "its path below the folder of the images"
+        )
+    known = {picture: str(names[picture]) for picture in sample.pictures}
+    if len(values := set(known.values())) == 1:
+        raise InputError(f"all images are of group {values.pop()}: give two groups or more")
+    return known
 
 
 def subgroups(audited: AuditedModel, groups: Names, class_names: Sequence[str], seed: int) -> tuple[Subgroup, ...]:

@@ -147,7 +147,9 @@ class ModelOptions:
 
         model = load_model(spec, self.weights, self.num_classes)
         own = is_own(spec) or self.num_classes is not None
-        if own and self.weights is None and prior is None and torchrun_rank()[0] == 0:
+        # A batch norm that has seen images was trained.
+        trained = any(name.endswith("running_mean") and bool(each.any()) for name, each in model.named_buffers())
+        if own and not trained and self.weights is None and prior is None and torchrun_rank()[0] == 0:
             warn(f"{spec} has random weights, unless it loads trained ones itself: pass them with --weights")
         if self.device is None:
             return model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")

@@ -194,6 +194,12 @@ def test_audit_without_findings_or_of_another_model_raises(model, images, audit)
         agop.repair(untrained, at_chance, *images, progress=False)
 
 
+def test_labels_of_other_images_raise(model, audit, images):
+    mixed = images[1][torch.randperm(COUNT, generator=torch.Generator().manual_seed(0))]
+    with pytest.raises(InputError, match="hardly better than chance: nothing was repaired"):
+        agop.repair(model, audit, images[0], mixed, progress=False)
+
+
 class Pooled(nn.Module):
     """The same network with a temperature after the last layer."""
 

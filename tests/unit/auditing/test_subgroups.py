@@ -9,7 +9,7 @@ import torch
 import agop
 from agop.auditing.data import AuditedModel, read_sample
 from agop.auditing.repair import Repair, fit_head
-from agop.auditing.subgroups import names_of, subgroups
+from agop.auditing.subgroups import names_of, read_groups, subgroups
 from agop.errors import InputError
 from tests import shortcuts
 
@@ -93,7 +93,9 @@ def test_audit_and_repair_with_groups(model, data, tmp_path):
     first, _ = sample.halves()
     features = model[:-1](first.images).detach().double().numpy()[None, None].repeat(2, axis=1)
     cells = [(label, groups[int(place)]) for label, place in zip(first.labels.tolist(), first.pictures, strict=True)]
-    weight, bias = fit_head(features, first.labels.numpy(), 3, np.array([1 / cells.count(cell) for cell in cells]))
+    weight, bias = fit_head(
+        features, first.labels.numpy(), 3, np.unique([str(cell) for cell in cells], return_inverse=True)[1]
+    )
     assert torch.allclose(repair.model[-1].weight, torch.from_numpy(weight).float(), atol=1e-4)
     assert torch.allclose(repair.model[-1].bias, torch.from_numpy(bias).float(), atol=1e-4)
     new, labels, groups = marked(seed=9)
@@ -111,3 +113,22 @@ def test_missing_groups_raise(model, data):
         agop.audit(model, images, labels, groups=groups[1:], progress=False)
     with pytest.raises(InputError, match="have no group"):
         agop.audit(model, images, labels, groups={"0": "a"}, progress=False)
+    with pytest.raises(InputError, match="all images are of group a: give two groups or more"):
+        agop.audit(model, images, labels, groups=["a"] * len(labels), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [("a.png,x\na.png,y", "two groups of a.png"), ("a.png,", "the line a.png,: give lines path,group")],
+)
+def test_groups_that_contradict_or_are_empty_raise(tmp_path, lines, message):
+    (tmp_path / "groups.csv").write_text(lines)
+    with pytest.raises(InputError, match=message):
+        read_groups(tmp_path / "groups.csv", tmp_path)
+
+
+def test_groups_that_do_not_decide_are_named(model, data):
+    images, labels, _ = data
+    audit = agop.audit(model, images, labels, groups=[f"camera {n % 2}" for n in range(len(labels))], progress=False)
+    assert not audit.subgroups
+    assert "No known group decides a class: camera 0, camera 1." in audit.summary()

@@ -96,10 +96,35 @@ def test_colours_that_act_without_their_shape_are_said():
     assert "The mark and its controls raise class -<b>pole, most of 3 classes: logit +" in result.sentence
 
 
+def test_mark_of_one_colour_is_compared_with_the_images_as_they_are():
+    """A copy with shuffled pixels would be the mark. A network that learned a bright frame."""
+    model = shortcuts.trained(*shortcuts.drawn(360, 0.7, plant="frame"))
+    frame = torch.full((2, 16, 16), 0.8)
+    frame[1] = 1
+    frame[1, 1:-1, 1:-1] = 0
+    opaque = Mark(torch.ones(2, 4, 4))
+    result = agop.suspect(model, shortcuts.drawn(60, 0.0, seed=1)[0], opaque, progress=False)
+    assert [row["name"] for row in result.copies][:2] == ["as they are", "mirrored"]
+    assert "It has no shuffled copies" in result.sentence
+    assert "It has no shuffled copies" not in agop.suspect(network(), images(), noise(1), progress=False).sentence
+    dot = torch.zeros(2, 6, 6)
+    dot[0, 1:5, 1:5] = dot[1, 1:5, 1:5] = 1
+    assert Mark(dot).copies(0)[0] == {}
+    assert len(Mark(frame).copies(0)[0]) == 8  # its box is not full: shuffled, it isn't a frame
+
+
+@pytest.mark.parametrize("place", ["anywhere", "tiled"])
+def test_transparent_margins_do_not_keep_a_mark_in_its_place(place):
+    whole = torch.zeros(4, 12, 12)
+    whole[:, 2:5, 3:6] = 1
+    alone = Mark(torch.ones(4, 3, 3), place=place)
+    assert torch.equal(Mark(whole, place=place)(images()), alone(images()))
+
+
 def test_no_class_is_an_answer():
     result = agop.suspect(network(), images(), noise(3), progress=False)
     assert "No class is raised more than by the controls" in result.sentence
-    assert f"A rise by {result.detectable:.1f} beyond the controls" in result.sentence
+    assert f"A rise by {result.detectable:.2g} beyond the controls" in result.sentence
 
 
 def test_another_change_is_tested_against_the_images_as_they_are(learned):
