@@ -34,7 +34,12 @@ def own_folder(folder: Path, *, force: bool = False) -> None:
 
 
 def check_overwrites(
-    outputs: Iterable[Path], inputs: Iterable[Path | None], *, own: bool = False, force: bool = False
+    outputs: Iterable[Path],
+    inputs: Iterable[Path | None],
+    *,
+    own: bool = False,
+    force: bool = False,
+    option: str = "--out",
 ) -> None:
     """Raise InputError if an output would replace an input or, unless `own` or `force`, any existing file.
 
@@ -44,11 +49,11 @@ def check_overwrites(
     read = {_identity(path) for path in inputs if path is not None and path.exists()} if existing else set()
     for path in existing:
         if path.exists() and _identity(path) in read:
-            raise InputError(f"{path} is one of the inputs and would be overwritten: choose another --out")
+            raise InputError(f"{path} is one of the inputs and would be overwritten: choose another {option}")
         if not own and any(_identity(folder) in read for folder in path.resolve().parents if folder.exists()):
-            raise InputError(f"{path} is in an input folder and would be overwritten: choose another --out")
+            raise InputError(f"{path} is in an input folder and would be overwritten: choose another {option}")
         if not own and not force:
-            raise InputError(f"{path} already exists: choose another --out, or pass --force to overwrite it")
+            raise InputError(f"{path} already exists: choose another {option}, or pass --force to overwrite it")
 
 
 def _identity(path: Path) -> tuple[int, int]:

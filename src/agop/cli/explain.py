@@ -236,7 +236,7 @@ def audit(
         warn(doubt)
     if repair is not None:
         options.check_writable(repair)
-        check_overwrites([repair], [how.weights, prior], force=force)
+        check_overwrites([repair], [how.weights, prior], force=force, option="--repair")
     own_folder(out, force=force)
     images = ClassFolders(data, preprocessing)
     other = None

@@ -120,6 +120,7 @@ def test_repaired_weights_are_written(folder):
     assert not (folder / "x.safetensors").exists()
     message = error_of("audit", "own_network:network", "photos", *HOW, "--repair", "w.safetensors", folder=folder)
     assert "w.safetensors" in message
+    assert "choose another --repair" in message
 
 
 def test_known_groups(folder):
