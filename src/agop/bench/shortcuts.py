@@ -24,7 +24,7 @@ from agop.auditing.data import AuditedModel, read_sample
 from agop.auditing.findings import Audit, Finding
 from agop.auditing.interventions import Transplant
 from agop.auditing.regions import Box, overlap
-from agop.auditing.repair import ROUNDS, Repair, fit_head, inputs_of, put
+from agop.auditing.repair import Repair, fit_head, inputs_of, put
 from agop.bench.natural import AGREEMENTS, run_natural
 from agop.bench.networks import SmallResNet
 from agop.bench.plans import Names, select
@@ -281,17 +281,15 @@ def by_repair(model: nn.Module, task: PlantedTask, findings: list[Finding], bala
     names = tuple(f"class {index}" for index in range(sample.classes))
     audit = Audit(tuple(findings), (), 0.0, 0, names, fingerprint=fingerprint(model))
     repair = Repair.of(model, audit, task.test.images, task.test.labels, progress=False)
+    dfr = copy.deepcopy(model)
     first, second = ([int(picture) for picture in half.pictures] for half in sample.halves())
     with AuditedModel.of(model, sample) as audited:
         features = inputs_of(audited.first, "fc", task.test.images[first]).numpy()[None, None].repeat(2, axis=1)
     labels = task.test.labels[first].numpy()
     groups = 2 * labels + task.test.masks.flatten(1).any(dim=1).numpy()[first]
-    models = {"as trained": model, "repaired": repair.model}
-    for name, rounds in {"DFR": 0, "DFR, with rounds": ROUNDS}.items():
-        models[name] = copy.deepcopy(model)
-        put(models[name].fc, *fit_head(features, labels, sample.classes, groups, rounds))
+    put(dfr.fc, *fit_head(features, labels, sample.classes, 1 / np.bincount(groups)[groups]))
     heads = {}
-    for name, each in {**models, "balanced": balanced}.items():
+    for name, each in {"as trained": model, "repaired": repair.model, "DFR": dfr, "balanced": balanced}.items():
         mixed, *sides = (
             (_probabilities(each, images[second]).argmax(dim=1) == task.test.labels[second]).double()
             for images in (task.test.images, task.without, task.planted)
